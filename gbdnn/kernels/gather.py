@@ -22,6 +22,7 @@ from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
+from gbdnn.kernels.compiled.record import PRODUCT, filled
 from gbdnn.kernels.worth import Investment
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.machine import machine
@@ -149,47 +150,51 @@ class Gather:
     ) -> bool:  # fmt: skip
         """Compute units of rows, and pieces of heavy rows, on threads; then add the pieces."""
         rows, size, features = self.rows, Z.itemsize, Z.shape[1]
-        indptr, each = rows.indptr.view(np.int64), int(not rows.is_iso)
-        edges = address(rows.columns), address(rows.values[:1] if rows.is_iso else rows.values)
-        source = (*edges, each, address(Y), Y.strides[0] // size, features)
-        step = start.strides[0] if start.ndim == 2 else 0
-        begin = address(start) - first * step, step // size
-        target = address(Z) - first * Z.strides[0], Z.strides[0] // size
+        indptr, step = rows.indptr.view(np.int64), start.strides[0] if start.ndim == 2 else 0
+        source: dict[str, Any] = {
+            "indptr": indptr, "columns": rows.columns, "features": features,
+            "weights": rows.values[:1] if rows.is_iso else rows.values,
+            "weight_step": not rows.is_iso, "Y": Y, "stride": Y.strides[0] // size,
+        }  # fmt: skip
+        target = {
+            "start": address(start) - first * step, "start_stride": step // size,
+            "Z": address(Z) - first * Z.strides[0], "z_stride": Z.strides[0] // size,
+            "low": float(limits[0]), "high": float(limits[1]),
+        }  # fmt: skip
         cuts = np.unique(self._cuts.clip(first, last))
         heavy = self._heavy[(self._heavy >= first) & (self._heavy < last)]
+        product = filled(PRODUCT, source | target)
         ranges = zip(cuts[:-1].tolist(), cuts[1:].tolist(), np.isin(cuts[:-1], heavy), strict=True)
-        work: list[tuple[Any, ...]] = [
-            (a, b, address(indptr), 0, *source, *begin, *limits, *target)
-            for a, b, is_heavy in ranges
-            if not is_heavy
-        ]
-        nothing, sums = np.zeros(features, Z.dtype), []
-        no_limits = -np.inf, np.inf
+        work = [(product, a, b) for a, b, is_heavy in ranges if not is_heavy]
+        nothing, sums, kept = np.zeros(features, Z.dtype), [], []
         for k in heavy:
             pieces = np.append(np.arange(indptr[k], indptr[k + 1], SHARE), indptr[k + 1])
             parts = np.empty((len(pieces) - 1, features), Z.dtype)
-            sums.append((k, pieces, parts))
-            into = address(nothing), 0, *no_limits, address(parts), features
-            work[:0] = [(p, p + 1, address(pieces), 0, *source, *into) for p in range(len(parts))]
+            sums.append((k, parts))
+            into = {"start": nothing, "Z": parts, "z_stride": features}
+            into |= {"indptr": pieces, "low": -np.inf, "high": np.inf}
+            product = filled(PRODUCT, source | into)
+            work[:0] = [(product, p, p + 1) for p in range(len(parts))]
+            kept.append(pieces)
         left, flags = iter(work), []
 
         def run(_: int) -> None:
-            for arguments in left:
-                flags.append(gather(*arguments))
+            for product, a, b in left:
+                flags.append(gather(address(product), a, b))
 
         def stop() -> None:
             for _ in left:
                 pass
 
         on_threads(max(1, min(self._nthreads, len(work))), run, stop=stop)
-        one = np.ones(1, Z.dtype)
-        for k, _, parts in sums:  # the same product, with the pieces as neighbours
-            place, count = np.array([k]), len(parts)
-            ends, numbers = np.array([0, count]), np.arange(count, dtype=np.uint64)
-            of_parts = address(numbers), address(one), 0, address(parts), features, features
-            flags.append(
-                gather(0, 1, address(ends), address(place), *of_parts, *begin, *limits, *target)
-            )
+        for k, parts in sums:  # the same product, with the pieces as neighbours
+            place, ends = np.array([k]), np.array([0, len(parts)])
+            numbers, one = np.arange(len(parts), dtype=np.uint64), np.ones(1, Z.dtype)
+            of_parts = {
+                "indptr": ends, "columns": numbers, "weights": one, "places": place, "Y": parts,
+                "stride": features, "features": features,
+            }  # fmt: skip
+            flags.append(gather(address(filled(PRODUCT, target | of_parts)), 0, 1))
         return not any(flags)
 
 

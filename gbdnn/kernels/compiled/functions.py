@@ -87,8 +87,7 @@ def _gather(dtype: str) -> Library:
 
         return {"gather": make_gather(kinds(dtype))}
 
-    arguments = [_INT] * 12 + [_FLOAT] * 2 + [_INT] * 2
-    signatures = {"gather": f"{_INT}({','.join(arguments)})"}
+    signatures = {"gather": f"{_INT}({_INT},{_INT},{_INT})"}
     return Library(make, signatures, _sources(), label=f"gather-{dtype}")
 
 

@@ -3,7 +3,8 @@
     Z[i, :] = min(max(start[i, :] + sum_e w[e] * Y[columns[e], :], low), high)
 
 All edges of a row are processed for `lines` cache lines of features at a time, with the sums in
-registers; a mask covers the valid part of the last line. Rows of Y are scattered in memory and
+registers. The last line begins so early that it ends with the row; fewer features than a line have
+a mask. Rows of Y are scattered in memory and
 exceed the caches, so the rows of later edges are prefetched, across row ends too. Arrays need no
 alignment. Every feature has its own vector lane and adds its edges in order, one fused multiply-add
 each, so its result does not depend on its position or on the number of features.
@@ -11,15 +12,27 @@ each, so its result does not depend on its position or on the number of features
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.core.errors import TypingError
-from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.vectors import LINE, offset, pointer_to
+from gbdnn.kernels.compiled.record import PRODUCT
+from gbdnn.kernels.compiled.vectors import (
+    COMPILED,
+    INLINED,
+    any_infinite,
+    between,
+    fetch,
+    fma,
+    load_first,
+    load_unaligned,
+    offset,
+    pointer_to,
+    record_at,
+    row,
+    store_first,
+    store_unaligned,
+)
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds
@@ -29,215 +42,96 @@ __all__ = ["make_gather"]
 AHEAD = 8  # edges
 MOST_LINES = 4  # cache lines of sums held in registers
 
-_I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 
+class Row(NamedTuple):
+    """A row of A, and the pointers to some of its features."""
 
-@intrinsic(prefer_literal=True)
-def row_part(
-    typing, lines, tail, begin, end, final, columns, weights, step, Y, stride, start, low, high, Z
-):
-    """Compute some features of a row; return whether any sum is not finite.
-
-    Parameters
-    ----------
-    lines : literal int
-        Cache lines of features; the last may be partial.
-    tail : literal int, or int
-        Number of features in the last line if it is partial; literal 0 if it is whole.
-    begin, end, final : int
-        First edge of the row, its end, and the last edge whose row of Y may be prefetched.
-    columns, weights : pointer to uint64, pointer to float
-        Edges of all rows.
-    step : int
-        1, or 0 if all edges have the weight ``weights[0]``.
-    Y : pointer to float
-        The first of the features at node 0.
-    stride : int
-        Elements from one node to the next.
-    start, Z : pointer to float
-        Initial values of the sums, and the output; they may overlap exactly.
-    low, high : float
-        Limits of the output.
-    """
-    if not isinstance(lines, types.IntegerLiteral):
-        raise TypingError("lines is a literal")
-    is_whole = isinstance(tail, types.IntegerLiteral) and tail.literal_value == 0
-    tail_type = tail if is_whole else types.intp
-    signature = types.int64(
-        *(lines, tail_type, types.intp, types.intp, types.intp, columns, weights, types.intp),
-        *(Y, types.intp, start, Y.dtype, Y.dtype, Z),
-    )
-
-    def codegen(context, builder, signature, args):
-        real = context.get_value_type(Y.dtype)
-        last = None if is_whole else args[1]
-        return _row_part(builder, lines.literal_value, last, real, *args[2:])
-
-    return signature, codegen
-
-
-def _row_part(
-    builder, lines, tail, real, begin, end, final, columns, weights, step, Y, stride, start, low,
-    high, Z,
-):  # fmt: skip
-    size = 4 if isinstance(real, ir.FloatType) else 8
-    lanes = LINE // size
-    vector, flags = ir.VectorType(real, lanes), ir.VectorType(_I1, lanes)
-    kind = f"v{lanes}f{8 * size}"
-    place_type = vector.as_pointer()
-
-    def declared(name, result, *arguments):
-        function = ir.FunctionType(result, arguments)
-        return cgutils.get_or_insert_function(builder.module, function, name)
-
-    fma = declared(f"llvm.fma.{kind}", vector, vector, vector, vector)
-    fetch = declared("llvm.prefetch.p0", ir.VoidType(), _I8.as_pointer(), _I32, _I32, _I32)
-
-    def splat(scalar, type_=vector):
-        none = ir.Constant(type_, ir.Undefined)
-        one = builder.insert_element(none, scalar, _I32(0))
-        return builder.shuffle_vector(
-            one, none, ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
-        )
-
-    if tail is not None:
-        numbers = ir.VectorType(_I64, lanes)
-        lane = ir.Constant(numbers, list(range(lanes)))
-        mask = builder.icmp_signed("<", lane, splat(tail, numbers))
-
-    def at(pointer, line):
-        return builder.bitcast(builder.gep(pointer, [_I64(line * lanes)]), place_type)
-
-    def is_part(line):
-        return tail is not None and line == lines - 1
-
-    def load(pointer, line):
-        if is_part(line):
-            name = f"llvm.masked.load.{kind}.p0"
-            masked = declared(name, vector, place_type, _I32, flags, vector)
-            zeros = ir.Constant(vector, None)
-            return builder.call(masked, [at(pointer, line), _I32(size), mask, zeros])
-        loaded = builder.load(at(pointer, line))
-        loaded.align = size
-        return loaded
-
-    def store(value, pointer, line):
-        if is_part(line):
-            name = f"llvm.masked.store.{kind}.p0"
-            masked = declared(name, ir.VoidType(), vector, place_type, _I32, flags)
-            builder.call(masked, [value, at(pointer, line), _I32(size), mask])
-        else:
-            builder.store(value, at(pointer, line)).align = size
-
-    before = builder.block
-    fresh = [load(start, line) for line in range(lines)]
-    loop, body, done = (builder.append_basic_block(name) for name in ("edges", "edge", "done"))
-    builder.branch(loop)
-
-    builder.position_at_end(loop)
-    e = builder.phi(_I64)
-    e.add_incoming(begin, before)
-    sums = [builder.phi(vector) for _ in range(lines)]
-    for sum_, value in zip(sums, fresh, strict=True):
-        sum_.add_incoming(value, before)
-    builder.cbranch(builder.icmp_signed("<", e, end), body, done)
-
-    # Sums += w[e] * Y[columns[e]].
-    builder.position_at_end(body)
-
-    def row_of(edge):
-        column = builder.load(builder.gep(columns, [edge]))
-        return builder.gep(Y, [builder.mul(column, stride)])
-
-    ahead = builder.add(e, _I64(AHEAD))
-    later = row_of(builder.select(builder.icmp_signed("<", ahead, final), ahead, final))
-    for line in range(lines):
-        place = builder.bitcast(at(later, line), _I8.as_pointer())
-        builder.call(fetch, [place, _I32(0), _I32(3), _I32(1)])
-    y, w = row_of(e), splat(builder.load(builder.gep(weights, [builder.mul(e, step)])))
-    for line, sum_ in enumerate(sums):
-        sum_.add_incoming(builder.call(fma, [w, load(y, line), sum_]), body)
-    e.add_incoming(builder.add(e, _I64(1)), body)
-    builder.branch(loop)
-
-    builder.position_at_end(done)
-    low, high, infinite = splat(low), splat(high), ir.Constant(flags, None)
-    for line, z in enumerate(sums):
-        nothing = builder.fsub(z, z)  # 0, or NaN
-        infinite = builder.or_(infinite, builder.fcmp_unordered("uno", nothing, nothing))
-        z = builder.select(builder.fcmp_ordered(">", z, low), z, low)
-        z = builder.select(builder.fcmp_ordered("<", z, high), z, high)
-        store(z, Z, line)
-    whole = builder.bitcast(infinite, ir.IntType(lanes))
-    return builder.zext(whole, _I64)
+    begin: Any  # edges
+    end: Any
+    final: Any  # the last edge whose row of Y may be prefetched
+    start: Any
+    Y: Any
+    Z: Any
 
 
 def make_gather(kind: Kinds):
     """Return the function ``gather`` and its signature."""
     real, lanes = kind.real, kind.lanes
     wide = MOST_LINES * lanes
+    part1, part2, part3, part4 = (_make_part(kind, n) for n in (1, 2, 3, 4))
+    fraction = _make_part(kind, 1, partial=True)
 
-    @njit(no_cpython_wrapper=True)
-    def last_part(left, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z):
+    @njit(**COMPILED)
+    def last_part(product, row, left):
         """Compute fewer than `wide` features."""
-        lines = -(-left // lanes)
-        tail = left - (lines - 1) * lanes
-        if lines == 1:
-            return row_part(1, tail, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z)
-        if lines == 2:
-            return row_part(2, tail, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z)
-        if lines == 3:
-            return row_part(3, tail, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z)
-        return row_part(4, tail, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z)
+        if left < lanes:
+            return fraction(product, row, left)
+        if left <= lanes:
+            return part1(product, row, left)
+        if left <= 2 * lanes:
+            return part2(product, row, left)
+        if left <= 3 * lanes:
+            return part3(product, row, left)
+        return part4(product, row, left)
 
-    def gather(
-        first, last, indptr, places, columns, weights, step, Y, stride, features, start,
-        start_stride, low, high, Z, z_stride,
-    ):  # fmt: skip
+    def gather(address, first, last):
         """Compute rows `first` to `last` (exclusive) of the product; return 1 for overflow.
 
-        Parameters
-        ----------
-        indptr, columns : pointer to int64, pointer to uint64
-            A in CSR format.
-        places : pointer to int64, or null
-            Row of `start` and of Z for each row of A; null if they are equal.
-        weights, step
-            As for `row_part`.
-        Y : pointer to float
-        stride, features : int
-            Elements from one row of Y to the next, and the number of features.
-        start, start_stride : pointer to float, int
-            Initial values of the sums; a stride of 0 if they are the same for all rows.
-        low, high : float
-            Limits of the output.
-        Z, z_stride : pointer to float, int
-            The output.
+        `address` is that of a record `PRODUCT`.
         """
-        infinite = 0
-        final = indptr[last] - 1
-        where = pointer_to(places, types.int64)
+        product = record_at(address, PRODUCT, 0)
+        indptr = pointer_to(product.indptr, types.int64)
+        places = pointer_to(product.places, types.int64)
+        Y, start = pointer_to(product.Y, real), pointer_to(product.start, real)
+        Z, features = pointer_to(product.Z, real), product.features
+        infinite, final = False, indptr[last] - 1
         for r in range(first, last):
-            place = where[r] if places != 0 else r
-            begin, end = indptr[r], indptr[r + 1]
-            from_, to = offset(start, place * start_stride), offset(Z, place * z_stride)
+            place = places[r] if product.places != 0 else r
+            from_, to = offset(start, place * product.start_stride), place * product.z_stride
             f = 0
-            while f + wide <= features:
-                infinite |= row_part(
-                    4, 0, begin, end, final, columns, weights, step, offset(Y, f), stride,
-                    offset(from_, f), real(low), real(high), offset(to, f),
+            while f < features:
+                some = Row(
+                    indptr[r], indptr[r + 1], final, offset(from_, f), offset(Y, f),
+                    offset(Z, to + f),
                 )  # fmt: skip
+                if f + wide <= features:
+                    infinite |= part4(product, some, wide)
+                else:
+                    infinite |= last_part(product, some, features - f)
                 f += wide
-            if f < features:
-                infinite |= last_part(
-                    features - f, begin, end, final, columns, weights, step, offset(Y, f), stride,
-                    offset(from_, f), real(low), real(high), offset(to, f),
-                )  # fmt: skip
-        return int(infinite != 0)
+        return int(infinite)
 
-    p, i64, f64 = types.CPointer, types.int64, types.float64
-    numbers = p(real)
-    return gather, i64(
-        *(i64, i64, p(i64), i64, p(types.uint64), numbers, i64, numbers, i64, i64),
-        *(numbers, i64, f64, f64, numbers, i64),
-    )
+    return gather, types.int64(types.int64, types.int64, types.int64)
+
+
+def _make_part(kind: Kinds, lines: int, *, partial: bool = False):
+    """Return a function that computes up to `lines` lines of features of a row.
+
+    Its last argument is their number. It returns whether a sum is not finite.
+    """
+    real, lanes = kind.real, kind.lanes
+    firsts = tuple(range(0, (lines - 1) * lanes, lanes))
+
+    @njit(**INLINED)
+    def load(pointer, left):
+        return load_first(pointer, lanes, left) if partial else load_unaligned(pointer, lanes)
+
+    @njit(**INLINED)
+    def part(product, some, left):
+        columns, step = pointer_to(product.columns, types.uint64), product.weight_step
+        weights, stride = pointer_to(product.weights, real), product.stride
+        at = firsts + (0 if partial else left - lanes,)  # noqa: RUF005  (numba unpacks none)
+        s = load(offset(some.start, at), left)
+        for e in range(some.begin, some.end):
+            later = row(some.Y, columns[min(e + AHEAD, some.final)], stride)
+            fetch(offset(later, at))
+            y = load(offset(row(some.Y, columns[e], stride), at), left)
+            s = fma(weights[e * step], y, s)
+        z = between(s, real(product.low), real(product.high))
+        if partial:
+            store_first(offset(some.Z, at), z, left)
+        else:
+            store_unaligned(offset(some.Z, at), z)
+        return any_infinite(s)
+
+    return part

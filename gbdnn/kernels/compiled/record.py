@@ -11,7 +11,7 @@ from gbdnn.kernels.addresses import address
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LAYER", "NEAR", "filled", "stacked"]
+__all__ = ["LAYER", "NEAR", "PRODUCT", "filled", "stacked"]
 
 LAYER = np.dtype([
     (name, np.int64)
@@ -26,12 +26,28 @@ LAYER = np.dtype([
     )
 ])  # fmt: skip
 
+PRODUCT = np.dtype([
+    *(
+        (name, np.int64)
+        for name in (
+            "indptr", "columns", "weights",  # A in CSR format: int64, uint64, and the real type
+            "weight_step",  # 1, or 0 if all edges have one weight
+            "places",  # row of `start` and of Z for each row of A, int64; 0 if they are equal
+            "Y", "stride", "features",  # elements from one row of Y to the next
+            "start", "start_stride",  # initial sums; a stride of 0 if they are equal for all rows
+            "Z", "z_stride",
+        )
+    ),
+    ("low", np.float64), ("high", np.float64),  # limits of Z
+])  # fmt: skip
+
 NEAR = 1 << 16  # most neurons of a layer that single inputs address with uint16
 
 
-def filled(kind: np.dtype, known: Mapping[str, int | np.ndarray | None]) -> np.ndarray:
+def filled(kind: np.dtype, known: Mapping[str, float | np.ndarray | None]) -> np.ndarray:
     """Return a record of numbers and of addresses of arrays; missing fields are 0."""
-    return np.array(tuple(address(known.get(name)) for name in kind.names or ()), kind)
+    given = (known.get(name) for name in kind.names or ())
+    return np.array(tuple(x if isinstance(x, float) else address(x) for x in given), kind)
 
 
 def stacked(records: Sequence[np.ndarray | None]) -> np.ndarray:

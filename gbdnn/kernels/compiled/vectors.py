@@ -13,7 +13,7 @@ tuples are the same for all elements. `take` returns a tuple of numbers, `row` o
 pointers, and `load` a tuple of vectors: the loop above computes several neurons if it takes their
 weights, and their rows unless these are the same.
 
-Operations on whole vectors only access aligned memory, others say so.
+`load` and `store` need addresses that are multiples of the vector's size, at most of 64 bytes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
 __all__ = [
-    "COMPILED", "INLINED", "LINE", "Kinds", "Vec", "between", "bits_of", "count", "fma", "inside",
-    "kinds", "load", "note", "offset", "pointer_to", "record_at", "row", "splat", "store", "take",
+    "COMPILED", "INLINED", "LINE", "Kinds", "Vec", "any_infinite", "between", "bits_of", "count", "fetch",
+    "fma", "inside", "kinds", "load", "load_first", "load_unaligned", "note", "offset", "pointer_to",
+    "record_at", "row", "splat", "store", "store_first", "store_unaligned", "take",
 ]  # fmt: skip
 
 LINE = 64  # bytes of a cache line
@@ -108,10 +109,11 @@ def as_vector(builder, x, vector):
     return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), zeros)
 
 
-def access(builder, pointer, vector, align=LINE):
-    """Return a pointer to a vector, and its alignment in bytes, at most `align`."""
-    size = vector.count * (4 if vector.element in (ir.FloatType(), _I32) else 8)
-    return builder.bitcast(pointer, vector.as_pointer()), min(size, align)
+def at_vector(builder, pointer, vector, *, aligned=True):
+    """Return a pointer to a vector, and its alignment in bytes, at most a cache line."""
+    size = 4 if vector.element in (ir.FloatType(), _I32) else 8
+    align = min(size * vector.count, LINE) if aligned else size
+    return builder.bitcast(pointer, vector.as_pointer()), align
 
 
 def integers_of(vector):
@@ -135,11 +137,22 @@ def take(typing, pointer, count, step):
 
 @intrinsic(prefer_literal=True)
 def load(typing, pointer, width):
-    """Return `width` numbers."""
+    """Return `width` numbers; aligned."""
+    return _load(pointer, width, aligned=True)
+
+
+@intrinsic(prefer_literal=True)
+def load_unaligned(typing, pointer, width):
+    """Return `width` numbers at any address."""
+    return _load(pointer, width, aligned=False)
+
+
+def _load(pointer, width, *, aligned):
     kind = Vec(one(pointer).dtype, width.literal_value)
 
     def emit(context, builder, pointer, _):
-        place, align = access(builder, pointer, context.get_value_type(kind))
+        vector = context.get_value_type(kind)
+        place, align = at_vector(builder, pointer, vector, aligned=aligned)
         return builder.load(place, align=align)
 
     return each(kind, (pointer, width), emit)
@@ -147,13 +160,70 @@ def load(typing, pointer, width):
 
 @intrinsic
 def store(typing, pointer, vector):
-    """Write a vector."""
+    """Write a vector; aligned."""
+    return _store(pointer, vector, aligned=True)
 
+
+@intrinsic
+def store_unaligned(typing, pointer, vector):
+    """Write a vector to any address."""
+    return _store(pointer, vector, aligned=False)
+
+
+def _store(pointer, vector, *, aligned):
     def emit(context, builder, pointer, vector):
-        place, align = access(builder, pointer, vector.type)
+        place, align = at_vector(builder, pointer, vector.type, aligned=aligned)
         builder.store(vector, place, align=align)
 
     return each(types.void, (pointer, vector), emit)
+
+
+@intrinsic(prefer_literal=True)
+def load_first(typing, pointer, width, count):
+    """Return a vector with the first `count` numbers at any address, and zeros."""
+    kind = Vec(one(pointer).dtype, width.literal_value)
+
+    def emit(context, builder, pointer, _, count):
+        vector = context.get_value_type(kind)
+        return _masked(builder, "load", pointer, vector, count, ir.Constant(vector, None))
+
+    return each(kind, (pointer, width, types.intp), emit)
+
+
+@intrinsic
+def store_first(typing, pointer, vector, count):
+    """Write the first `count` numbers of a vector to any address."""
+
+    def emit(context, builder, pointer, vector, count):
+        _masked(builder, "store", pointer, vector.type, count, vector)
+
+    return each(types.void, (pointer, vector, types.intp), emit)
+
+
+def _masked(builder, verb, pointer, vector, count, value):
+    place, align = at_vector(builder, pointer, vector, aligned=False)
+    numbers = ir.VectorType(_I64, vector.count)
+    lane = ir.Constant(numbers, list(range(vector.count)))
+    mask = builder.icmp_signed("<", lane, as_vector(builder, count, numbers))
+    arguments = place, _I32(align), mask
+    arguments = (*arguments, value) if verb == "load" else (value, *arguments)
+    name = f"llvm.masked.{verb}.v{vector.count}f{8 * align}.p0"
+    result = vector if verb == "load" else ir.VoidType()
+    signature = ir.FunctionType(result, [each.type for each in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), arguments)
+
+
+@intrinsic
+def fetch(typing, pointer):
+    """Start to move a cache line to the caches."""
+
+    def emit(context, builder, pointer):
+        place = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+        signature = ir.FunctionType(ir.VoidType(), [place.type, _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
+        builder.call(function, [place, _I32(0), _I32(3), _I32(1)])
+
+    return each(types.void, (pointer,), emit)
 
 
 @intrinsic(prefer_literal=True)
@@ -217,7 +287,7 @@ def count(typing, pointer, z):
 
     def emit(context, builder, pointer, z):
         kind = integers_of(z.type)
-        place, align = access(builder, pointer, kind)
+        place, align = at_vector(builder, pointer, kind)
         differs = builder.fcmp_unordered("!=", z, ir.Constant(z.type, None))
         # A true comparison is -1 when sign-extended.
         found = builder.sub(builder.load(place, align=align), builder.sext(differs, kind))
@@ -232,12 +302,29 @@ def note(typing, pointer, s):
 
     def emit(context, builder, pointer, s):
         kind = integers_of(s.type)
-        place, align = access(builder, pointer, kind)
+        place, align = at_vector(builder, pointer, kind)
         nothing = builder.bitcast(builder.fsub(s, s), kind)  # 0, or NaN
         found = builder.or_(builder.load(place, align=align), nothing)
         builder.store(found, place, align=align)
 
     return each(types.void, (pointer, s), emit)
+
+
+@intrinsic
+def any_infinite(typing, vectors):
+    """Return whether a number of a vector, or of a tuple of vectors, is not finite."""
+
+    def generate(context, builder, signature, values):
+        found = ir.IntType(1)(0)
+        for k in range(vectors.count):
+            s = builder.extract_value(values[0], k)
+            nothing = builder.fsub(s, s)  # 0, or NaN
+            flags = builder.fcmp_unordered("uno", nothing, nothing)
+            flags = builder.bitcast(flags, ir.IntType(s.type.count))
+            found = builder.or_(found, builder.icmp_unsigned("!=", flags, flags.type(0)))
+        return found
+
+    return types.boolean(vectors), generate
 
 
 @intrinsic
@@ -255,11 +342,12 @@ def row(typing, pointer, number, stride):
 @intrinsic
 def offset(typing, pointer, count):
     """Return the pointer advanced by `count` elements."""
+    count = count if isinstance(count, types.BaseTuple) else types.intp
 
     def emit(context, builder, pointer, count):
         return builder.gep(pointer, [count])
 
-    return each(pointer, (pointer, types.intp), emit)
+    return each(one(pointer), (pointer, count), emit)
 
 
 @intrinsic
