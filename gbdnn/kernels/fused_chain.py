@@ -67,12 +67,10 @@ class FusedChain:
     def read_dense(self, Y: AlignedBlock, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
         """Fill a block with rows of an array of the chain's dtype; return the largest magnitude."""
         size, position = rows.itemsize, self.layers.position(k)
-        _kept, natural = natural_order(max(Y.neurons, Y.stride))
         row_stride, column_stride = rows.strides
         bits = self.compiled["from_dense"](
             address(rows), row_stride // size, column_stride // size, len(rows),
-            natural if position is None else address(position), natural,
-            Y.address, Y.stride, Y.neurons,
+            address(position), Y.address, Y.stride, Y.neurons,
         )  # fmt: skip
         Y.inputs = ids
         form, number = ("<i", "<f") if size == 4 else ("<q", "<d")
@@ -118,11 +116,10 @@ class FusedChain:
 
     def write(self, Y: AlignedBlock, values: np.ndarray, present: np.ndarray | None) -> int:
         """Write the inputs to rows of arrays."""
-        _kept, natural = natural_order(max(Y.neurons, Y.stride))
         ids = np.ascontiguousarray(Y.inputs)
         found: Any = self.compiled["to_dense"](
-            Y.address, Y.stride, Y.neurons, address(ids), natural,
-            len(ids), address(values), Y.neurons, address(present),
+            Y.address, Y.stride, Y.neurons, address(ids), len(ids), address(values), Y.neurons,
+            address(present),
         )  # fmt: skip
         return int(found)
 
@@ -139,16 +136,3 @@ class FusedChain:
             address(places), address(columns), address(values),
         )  # fmt: skip
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)
-
-
-def natural_order(size: int) -> tuple[np.ndarray, int]:
-    """Return a read-only array 0, 1, 2, ... of at least `size` numbers, and its address."""
-    global _natural
-    found = _natural  # other threads may replace it at any time
-    if len(found[0]) < size:
-        numbers = np.arange(2 * size)
-        found = _natural = numbers, address(numbers)
-    return found
-
-
-_natural = (np.arange(0), 0)

@@ -110,7 +110,6 @@ class Steps:
         ])  # fmt: skip
         self._y = np.array([[block.address for block in row] for row in self._blocks], np.int64)
         self._d = np.array([[0, *(d.address for d in row)] for row in self._gradients], np.int64)
-        self._natural = np.arange(max(sizes))
         self._limits = self.layers[-1].limits
         self._constants = np.array(getattr(self._rule, "constants", (0,) * 5), self.dtype)
         self._barrier = np.zeros(16, np.int64)
@@ -146,7 +145,7 @@ class Steps:
             "D_RECORDS": self._records[1], "EDGE_RECORDS": self._edge_records,
             "SHARES": len(self._blocks), "SHARE_LINES": self._share * self.dtype.itemsize // 64,
             "STRIDE": self._blocks[0][0].stride, "Y_BLOCKS": self._y, "D_BLOCKS": self._d,
-            "NATURAL": self._natural, "LIMITS": self._limits, "BATCH": self.batch, "COUNT": count,
+            "LIMITS": self._limits, "BATCH": self.batch, "COUNT": count,
             "X": X, "X_ROW_STRIDE": X.strides[0] // X.itemsize,
             "X_COLUMN_STRIDE": X.strides[1] // X.itemsize, "INDICES": indices, "TARGETS": targets,
             "SAMPLE_WEIGHTS": weights, "LOSS": self._loss if isinstance(self._loss, int) else 0,

@@ -31,8 +31,8 @@ _SIGNATURES = {
     "patterns": f"void({','.join([_INT] * 5)})",
     "arrange": f"void({','.join([_INT] * 10)})",
     "panels": f"void({','.join([_INT] * 11)})",
-    "from_dense": f"int64({','.join([_INT] * 9)})",
-    "to_dense": f"int64({','.join([_INT] * 9)})",
+    "from_dense": f"int64({','.join([_INT] * 8)})",
+    "to_dense": f"int64({','.join([_INT] * 8)})",
 }
 
 

@@ -23,12 +23,21 @@ from numba import njit, types
 
 from gbdnn.kernels.compiled import step_record as at
 from gbdnn.kernels.compiled.barrier import barrier, read, write
+from gbdnn.kernels.compiled.dense_rows import make_read, square_size
 from gbdnn.kernels.compiled.dots import dots, row_sum
 from gbdnn.kernels.compiled.layer import make_layer
 from gbdnn.kernels.compiled.record import LAYER
 from gbdnn.kernels.compiled.tiles import Strip
-from gbdnn.kernels.compiled.transpose import SQUARE, transpose
-from gbdnn.kernels.compiled.vectors import bits_of, offset, pointer_to, record_at
+from gbdnn.kernels.compiled.vectors import (
+    COMPILED,
+    bits_of,
+    offset,
+    pointer_to,
+    record_at,
+    row,
+    splat,
+    take,
+)
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds
@@ -52,7 +61,7 @@ def make_steps(kind: Kinds, pair_lines: int):
     add_squares, norm, scale = _make_norm(kind)
     refresh = _make_refresh(kind)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def by_inputs(job, step, inputs, thread):
         """Compute the forward and backward pass for this thread's part of a minibatch."""
         layers, share_lines, stride = job[at.LAYERS], job[at.SHARE_LINES], job[at.STRIDE]
@@ -87,7 +96,7 @@ def make_steps(kind: Kinds, pair_lines: int):
                 backward(record, Strip(d, below, stride, null, null, y), count)
             line += some
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def cut(job, layer, thread):
         """Return the range of a layer's columns that belongs to this thread."""
         record = offset(pointer_to(job[at.EDGE_RECORDS], int64), layer * NEDGE_FIELDS)
@@ -138,7 +147,7 @@ def _make_block(kind: Kinds):
     """Return a function that returns a share's block of activations or gradients."""
     real, int64 = kind.real, types.int64
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def block(job, which, share, layer):
         blocks = pointer_to(job[which], int64)
         return pointer_to(blocks[share * (job[at.LAYERS] + 1) + layer], real)
@@ -148,39 +157,26 @@ def _make_block(kind: Kinds):
 
 def _make_gather(kind: Kinds):
     """Return a function that copies some inputs of a minibatch into a block."""
-    real, lanes, size = kind.real, kind.lanes, SQUARE[kind.real.name]
-    int64, group = types.int64, 64
+    real, lanes, size = kind.real, kind.lanes, square_size(kind)
+    int64, read = types.int64, make_read(kind)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def gather(job, first, count, Y):
         """Y[c, r] = X[indices[first + r], c]; inputs that pad the last cache line become 0."""
         X_, indices = pointer_to(job[at.X], real), offset(pointer_to(job[at.INDICES], int64), first)
-        row_stride, column_stride, stride = (
-            job[at.X_ROW_STRIDE],
-            job[at.X_COLUMN_STRIDE],
-            job[at.STRIDE],
-        )
-        places = pointer_to(job[at.NATURAL], int64)
-        neurons = pointer_to(job[at.EDGE_RECORDS], int64)[at.NROWS]
-        whole = -(-count // lanes) * lanes
-        # Squares are processed in groups of features: reads are contiguous, and the rows written
-        # stay in the L1 cache until all inputs are copied.
-        squares = count // size * size if column_stride == 1 else 0
-        whole_squares = neurons // size * size if squares else 0
-        for g0 in range(0, whole_squares, group):
-            g1 = min(g0 + group, whole_squares)
-            for r in range(0, squares, size):
-                for c0 in range(g0, g1, size):
-                    transpose(
-                        offset(X_, c0), offset(indices, r), row_stride, offset(Y, r),
-                        offset(places, c0), stride, None,
-                    )  # fmt: skip
+        row_stride, column_stride = job[at.X_ROW_STRIDE], job[at.X_COLUMN_STRIDE]
+        neurons, stride = pointer_to(job[at.EDGE_RECORDS], int64)[at.NROWS], job[at.STRIDE]
+        in_squares = column_stride == 1 and count >= size and neurons >= size
+        for r0 in range(0, count if in_squares else 0, size):
+            r = min(r0, count - size)
+            sources = row(X_, take(offset(indices, r), size, 1), row_stride)
+            read(sources, 0, offset(Y, r), stride, neurons, splat(real(0), size))
         for c in range(neurons):
-            row = offset(Y, c * stride)
-            for r in range(squares if c < whole_squares else 0, count):
-                row[r] = X_[indices[r] * row_stride + c * column_stride]
-            for r in range(count, whole):
-                row[r] = 0
+            target = offset(Y, c * stride)
+            for r in range(count if in_squares else 0, count):
+                target[r] = X_[indices[r] * row_stride + c * column_stride]
+            for r in range(count, -(-count // lanes) * lanes):
+                target[r] = 0
 
     return gather
 
@@ -192,7 +188,7 @@ def _make_loss(kind: Kinds):
     least = real(1e-30 if real == types.float32 else 1e-290)
     int64 = types.int64
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def cross_entropy(Z, stride, classes, label, scale, low, high):
         """Return loss and correctness of one input; Z becomes (softmax(Z) - onehot) * scale."""
         highest, best = Z[0], 0
@@ -213,7 +209,7 @@ def _make_loss(kind: Kinds):
             Z[c * stride] = d if abs(d) > least and low < z < high else real(0)
         return loss, best == label
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def squared_error(Z, stride, outputs, target, scale, low, high):
         """Return the mean squared error of one input; Z becomes its gradient."""
         total = 0.0
@@ -225,7 +221,7 @@ def _make_loss(kind: Kinds):
             Z[c * stride] = d if abs(d) > least and low < z < high else real(0)
         return total / outputs
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def loss_and_gradient(job, first, count, inputs, Z):
         stride = job[at.STRIDE]
         losses = offset(pointer_to(job[at.LOSSES], types.float64), first)
@@ -269,7 +265,7 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     largest = np.float32(1e30) if real == types.float32 else np.float64(1e290)
     most = int(largest.view(f"u{largest.itemsize}"))
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def sparse_columns(record, panel, Y, D, stride, lines, first, last, add):
         indptr = offset(pointer_to(record[at.INDPTR], int64), panel * record[at.NCOLS])
         rows = pointer_to(record[at.ROWS], uint32)
@@ -293,7 +289,7 @@ def _make_gradient(kind: Kinds, pair_lines: int):
                     1, 1, halves, Y, stride, offset(rows, e), D, place, lines, offset(g, e), 0, add
                 )
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def dense_columns(record, Y, D, stride, lines, first, last, add):
         """Process rows in groups that stay in the L1 cache for all columns."""
         nrows, rows = record[at.NROWS], pointer_to(record[at.ROWS], uint32)
@@ -323,14 +319,14 @@ def _make_gradient(kind: Kinds, pair_lines: int):
                     offset(g, e), 0, add,
                 )  # fmt: skip
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def within_reason(values, count):
         found = bits(0)
         for e in range(count):
             found = max(found, values[e] & any_but_sign)
         return found <= bits(most)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def gradient(job, record, k, first, last, lines):
         """Compute columns `first` to `last` of layer k; return whether none is too large or NaN."""
         stride, share_lines = job[at.STRIDE], job[at.SHARE_LINES]
@@ -368,7 +364,7 @@ def _make_norm(kind: Kinds):
     """
     real, int64, float64 = kind.real, types.int64, types.float64
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def add_squares(record, first, last):
         indptr = pointer_to(record[at.INDPTR], int64)
         squares = pointer_to(record[at.SQUARES], float64)
@@ -381,7 +377,7 @@ def _make_norm(kind: Kinds):
                     total += float64(g[e]) * float64(g[e])
             squares[j] = total
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def norm(job):
         total = 0.0
         for k in range(job[at.LAYERS]):
@@ -391,7 +387,7 @@ def _make_norm(kind: Kinds):
                 total += squares[j]
         return np.sqrt(total)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def scale(record, first, last, factor):
         indptr = pointer_to(record[at.INDPTR], int64)
         g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
@@ -411,7 +407,7 @@ def _make_update(kind: Kinds):
     # A running mean of zeros would become subnormal and remain so.
     least = real(1e-30 if real == types.float32 else 1e-290)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def sgd(w, g, v, count, lr, momentum, decay, nesterov):
         """V = momentum v + g + decay w;  w -= lr v, or lr (g + decay w + momentum v)."""
         for e in range(count):
@@ -421,7 +417,7 @@ def _make_update(kind: Kinds):
             v[e] = u
             w[e] -= lr * (d + momentum * u if nesterov else u)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def adam(w, g, m, v, count, lr, first, second, c1, c2, eps, decay):
         """m, v: running means of g and g^2;  w -= lr (c1 m / (c2 sqrt(v) + eps) + decay w)."""
         one = real(1)
@@ -435,7 +431,7 @@ def _make_update(kind: Kinds):
             x = w[e]
             w[e] = x - lr * decay * x - lr * c1 * a / (c2 * np.sqrt(b) + eps)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def update(record, first, last, optimizer, rates, constants):
         """Update columns; `rates` are lr and Adam's bias corrections for this step."""
         indptr, columns = pointer_to(record[at.INDPTR], int64), last - first
@@ -467,7 +463,7 @@ def _make_refresh(kind: Kinds):
     """Return a function that copies a thread's part of W to W^T."""
     real, uint32 = kind.real, types.uint32
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def refresh(record, thread, nthreads):
         w, wt = pointer_to(record[at.WEIGHTS], real), pointer_to(record[at.TRANSPOSED], real)
         if record[at.DENSE]:

@@ -27,9 +27,10 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
 __all__ = [
-    "COMPILED", "INLINED", "LINE", "Kinds", "Vec", "any_infinite", "between", "bits_of", "count", "fetch",
-    "fma", "inside", "kinds", "load", "load_first", "load_unaligned", "note", "offset", "pointer_to",
-    "record_at", "row", "splat", "store", "store_first", "store_unaligned", "take",
+    "COMPILED", "INLINED", "LINE", "Kinds", "Vec", "any_infinite", "between", "bits_of", "count",
+    "fetch", "fma", "highest", "inside", "kinds", "larger", "load", "load_first",
+    "load_unaligned", "mark", "note", "offset", "pointer_to", "record_at", "row", "splat",
+    "store", "store_first", "store_unaligned", "take", "transposed",
 ]  # fmt: skip
 
 LINE = 64  # bytes of a cache line
@@ -114,6 +115,11 @@ def at_vector(builder, pointer, vector, *, aligned=True):
     size = 4 if vector.element in (ir.FloatType(), _I32) else 8
     align = min(size * vector.count, LINE) if aligned else size
     return builder.bitcast(pointer, vector.as_pointer()), align
+
+
+def shuffled(builder, a, b, lanes):
+    """Return a vector of some lanes of two others."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_I32, len(lanes)), lanes))
 
 
 def integers_of(vector):
@@ -325,6 +331,75 @@ def any_infinite(typing, vectors):
         return found
 
     return types.boolean(vectors), generate
+
+
+@intrinsic
+def larger(typing, vectors, most):
+    """Return the numbers of the largest magnitude in each lane of a tuple of vectors and of `most`.
+
+    NaN is larger than infinity. The result has no signs.
+    """
+
+    def generate(context, builder, signature, values):
+        kind = integers_of(values[1].type)
+        any_but_sign = ir.Constant(kind, [(1 << (kind.element.width - 1)) - 1] * kind.count)
+        found = [builder.extract_value(values[0], k) for k in range(vectors.count)]
+        found = [builder.and_(builder.bitcast(each, kind), any_but_sign) for each in found]
+        found.append(builder.bitcast(values[1], kind))
+        while len(found) > 1:  # a tree, since each step waits for the last one
+            a, b = found.pop(0), found.pop(0)
+            found.append(builder.select(builder.icmp_signed(">", a, b), a, b))
+        return builder.bitcast(found[0], values[1].type)
+
+    return most(vectors, most), generate
+
+
+@intrinsic
+def highest(typing, vector):
+    """Return the largest bits of the numbers in a vector, as an integer."""
+
+    def generate(context, builder, signature, values):
+        kind = integers_of(values[0].type)
+        name = f"llvm.vector.reduce.umax.v{kind.count}i{kind.element.width}"
+        signature = ir.FunctionType(kind.element, [kind])
+        function = cgutils.get_or_insert_function(builder.module, signature, name)
+        found = builder.call(function, [builder.bitcast(values[0], kind)])
+        return builder.zext(found, _I64) if kind.element.width < 64 else found
+
+    return types.int64(vector), generate
+
+
+@intrinsic
+def mark(typing, pointer, z):
+    """Write ``z != 0`` as bytes."""
+
+    def emit(context, builder, pointer, z):
+        kind = ir.VectorType(ir.IntType(8), z.type.count)
+        differs = builder.fcmp_unordered("!=", z, ir.Constant(z.type, None))
+        place = builder.bitcast(pointer, kind.as_pointer())
+        builder.store(builder.zext(differs, kind), place, align=1)
+
+    return each(types.void, (pointer, z), emit)
+
+
+@intrinsic
+def transposed(typing, vectors):
+    """Return the columns of a square, given its rows as a tuple of vectors."""
+
+    def generate(context, builder, signature, values):
+        size, step = vectors.count, 1
+        rows = [builder.extract_value(values[0], k) for k in range(size)]
+        while step < size:  # exchange off-diagonal squares of 1, 2, 4, ... numbers
+            low = [lane if not lane & step else size + lane - step for lane in range(size)]
+            high = [lane + step if not lane & step else size + lane for lane in range(size)]
+            for k in range(size):
+                if not k & step:
+                    pair = rows[k], rows[k + step]
+                    rows[k], rows[k + step] = (shuffled(builder, *pair, m) for m in (low, high))
+            step *= 2
+        return context.make_tuple(builder, vectors, rows)
+
+    return vectors(vectors), generate
 
 
 @intrinsic
