@@ -117,10 +117,7 @@ class CompiledNetwork:
             else:
                 values[:] = found
         else:
-            if values is None:
-                values = np.zeros(shape, self._dtype)
-            else:
-                values.fill(0)
+            values = np.empty(shape, self._dtype) if values is None else values
             answer = Answer(*shape, self._dtype, values=values)
             if len(rows):
                 X = DenseRows(rows, self._dtype)

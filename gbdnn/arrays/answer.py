@@ -36,7 +36,7 @@ class Answer:
     dense : bool, default False
         Whether the matrix may be full or bitmap.
     values : ndarray, shape (nrows, ncols), optional
-        The caller's array of zeros for all values. There is no matrix then.
+        The caller's array for all values, with arbitrary content. There is no matrix then.
     memory : int
         Bytes up to which rows are taken as dense until the first ones are known.
 
@@ -90,6 +90,11 @@ class Answer:
         else:
             for rows in chain.rows(Y, chain.layers.stop, droppable=droppable):
                 self.add(rows)
+
+    def clear(self, ids: np.ndarray) -> None:
+        """Set the rows of inputs without activations to 0."""
+        if self._is_callers:
+            self.values[ids] = 0
 
     def arrays(self) -> tuple[Any, Any]:
         """Return `values` and `present` for all rows; zeros take no memory until written."""

@@ -56,7 +56,7 @@ def run_shallow(
     sizes: Sizes | None = None,
     progress: RunProgress = UNWATCHED,
 ) -> None:
-    """Write the activations of the last layer of a shallow network to an answer of zeros.
+    """Write the activations of the last layer of a shallow network to an answer.
 
     `sizes` are those of a plan; by default memory is not limited.
     """
@@ -95,6 +95,8 @@ def run_shallow(
             if counts is not None:
                 progress.computed(0, counts[:, 0], len(Y.inputs), chain.name)
             answer.write(chain, Y, droppable=chain.layers.droppable[-1])
+            if len(Y.inputs) < len(ids):
+                answer.clear(np.setdiff1d(ids, Y.inputs))
             buffers.put(Y)
         chains.idle.append((wide, buffers))  # not after an error
 

@@ -665,3 +665,15 @@ def test_the_bits_of_infer_where_neurons_keep_their_order():
     expected = gbdnn.compile(net)(X)
     close(found, expected)
     assert not np.array_equal(found, expected), "compile and infer could promise more"
+
+
+def test_rows_of_inputs_without_activations_are_cleared_in_the_given_array():
+    """Such inputs are dropped after some layers and not written."""
+    layers = [Dense(np.eye(64) * 0.5, np.zeros(64), activation="relu")] * 9
+    X = inputs(90, 64)
+    X[20:70] = -1
+    run = gbdnn.compile(network(layers), nthreads=1)
+    out = np.full((90, 64), 7, "f4")
+    np.testing.assert_array_equal(run(X, out=out), run(X))
+    assert not out[20:70].any()
+    close(out, dense_inference(layers, X))

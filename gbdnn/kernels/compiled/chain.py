@@ -22,7 +22,7 @@ from gbdnn.kernels.compiled.tiles import Strip
 from gbdnn.kernels.compiled.vectors import COMPILED, LINE, offset, pointer_to, record_at
 
 if TYPE_CHECKING:
-    from gbdnn.kernels.compiled.layer import Kinds
+    from gbdnn.kernels.compiled.vectors import Kinds
 
 __all__ = ["make_chain"]
 

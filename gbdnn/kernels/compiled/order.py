@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from numba import types
 
 if TYPE_CHECKING:
-    from gbdnn.kernels.compiled.layer import Kinds
+    from gbdnn.kernels.compiled.vectors import Kinds
 
 __all__ = ["make_arrange", "make_panels", "make_patterns"]
 

@@ -13,7 +13,7 @@ from numba import types
 from gbdnn.kernels.compiled.vectors import offset, pointer_to
 
 if TYPE_CHECKING:
-    from gbdnn.kernels.compiled.layer import Kinds
+    from gbdnn.kernels.compiled.vectors import Kinds
 
 __all__ = ["make_count", "make_extract", "make_fill"]
 

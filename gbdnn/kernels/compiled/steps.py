@@ -40,7 +40,7 @@ from gbdnn.kernels.compiled.vectors import (
 )
 
 if TYPE_CHECKING:
-    from gbdnn.kernels.compiled.layer import Kinds
+    from gbdnn.kernels.compiled.vectors import Kinds
 
 __all__ = ["make_steps"]
 
