@@ -25,7 +25,6 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("kind", [str, lambda path: path])
 @pytest.mark.parametrize("fault", [OSError(5, "Input/output error"), PermissionError(13, "denied")])
 def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch, fault):
     def fail(path, missing_ok=False):
@@ -37,6 +36,7 @@ def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch, fa
             write(tmp_path / "a.tsv", b"half", OSError(28, "No space left on device"))
 
 
+@pytest.mark.parametrize("kind", [str, lambda path: path])
 def test_a_new_file(tmp_path, kind):
     write(kind(tmp_path / "a.tsv"), b"new\n")
     assert (tmp_path / "a.tsv").read_bytes() == b"new\n"
