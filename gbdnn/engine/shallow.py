@@ -95,8 +95,8 @@ def run_shallow(
             if counts is not None:
                 progress.computed(0, counts[:, 0], len(Y.inputs), chain.name)
             answer.write(chain, Y, droppable=chain.layers.droppable[-1])
-            if len(Y.inputs) < len(ids):
-                answer.clear(np.setdiff1d(ids, Y.inputs))
+            if len(Y.inputs) < len(rows):  # the chain has overwritten ids of dropped inputs
+                answer.clear(np.setdiff1d(np.arange(start, start + len(rows)), Y.inputs))
             buffers.put(Y)
         chains.idle.append((wide, buffers))  # not after an error
 
