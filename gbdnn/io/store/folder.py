@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["INDEX", "RUN", "Address", "Reader", "Writer", "read_json", "write_json"]
+__all__ = [
+    "INDEX", "PART_FORM", "RUN", "SHARD_FORM", "Address", "Reader", "Writer", "read_json",
+    "require_form", "write_json",
+]  # fmt: skip
 
 INDEX, RUN = "index.json", "gbdnn-run.json"
 _FORMAT, _VERSION = "gbdnn.store", 2
@@ -41,6 +44,17 @@ _OURS = re.compile(  # names that nobody else chooses
     r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-[0-9a-f]{16}-\d+-\d+\.json"
     r"|gbdnn-run\.json|\.gbdnn-[0-9a-f]{16}\.tmp"
 )
+
+
+SHARD_FORM = {"file": str, "bytes": int, "xxh3_64": str}
+_PLACE = {"shard": int, "name": str}
+PART_FORM = {**_PLACE, "rows": int, "nvals": int, "largest": float}
+_CONTENTS: dict[str, Any] = {
+    "network": {"layers": [{**_PLACE, "bias": float | None}]},
+    "features": {"shape": [int], "dtype": str, "parts": [PART_FORM]},
+    "categories": {"categories": _PLACE},
+}
+"""The form of each kind of index, as for `require_form`."""
 
 
 class Writer(ShardWriter):
@@ -170,9 +184,10 @@ class Reader:
                 f"{self.path}: not a complete store; the file {INDEX} is missing, which is"
                 " written last"
             ) from err
-        self.shards = self.parsed(
-            lambda: ShardReader(self.path, self.index["shards"], verify=self._verify)
-        )
+        more = _CONTENTS.get(str(self.index.get("kind")), {})
+        form = {"kind": str, "shards": [SHARD_FORM], **more}
+        self.parsed(lambda: require_form(self.index, form, "index"))
+        self.shards = ShardReader(self.path, self.index["shards"], verify=self._verify)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self.path, self._verify, self.index
@@ -198,6 +213,17 @@ class Reader:
             return parse()
         except (LookupError, TypeError, ValueError) as err:
             raise FormatError(f"{self.path / INDEX}: the index is invalid: {err!r}") from err
+
+
+def require_form(x: Any, form: Any, where: str) -> None:
+    """Raise ValueError unless `x` has a form: a type, a list of items of one form, or a dict."""
+    kind: Any = type(form) if isinstance(form, dict | list) else form
+    if not isinstance(x, kind) or isinstance(x, bool) or (isinstance(x, int) and x < 0):
+        raise ValueError(f"{where} must not be {x!r:.40}")
+    for key in form if isinstance(form, dict) else ():
+        require_form(x.get(key), form[key], f"{where}.{key}")
+    for k, item in enumerate(x if isinstance(form, list) else ()):
+        require_form(item, form[0], f"{where}[{k}]")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

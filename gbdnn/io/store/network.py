@@ -87,7 +87,7 @@ class _StoredLayers:
     def __call__(self, k: int, /) -> Layer:
         info, entry, where = self.infos[k], self._entries[k], f"layer {k}"
         columns = read_rows(self._reader.shards, entry, info.shape[::-1], info.edges, where)
-        bias: Any = entry["bias"]
+        bias: Any = entry.get("bias")
         if bias is None:
             (bias,) = self._reader.shards.arrays(entry, ["bias"], where)
         if columns.dtype != info.dtype or np.size(bias) not in (1, info.ncols):

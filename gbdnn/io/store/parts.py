@@ -16,11 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.errors import FormatError, MissingFileError, OutputError
+from gbdnn.errors import MissingFileError, OutputError
 from gbdnn.io.files import output_errors
 from gbdnn.io.store.features import PART, write_part_of
 from gbdnn.io.store.fingerprints import checksum
-from gbdnn.io.store.folder import INDEX, RUN, Writer, read_json, write_json
+from gbdnn.io.store.folder import (
+    INDEX,
+    PART_FORM,
+    RUN,
+    SHARD_FORM,
+    Writer,
+    read_json,
+    require_form,
+    write_json,
+)  # fmt: skip
 from gbdnn.io.store.shards import ShardReader, ShardWriter
 
 if TYPE_CHECKING:
@@ -95,12 +104,14 @@ class PartWriter(Writer):
         self.is_finished = True
 
     def _begin(self) -> None:
-        finished = _read(self.folder / INDEX)
+        finished = _read(self.folder / INDEX, {})
         self.is_finished = bool(finished) and finished.get("run") == self._run
         self.is_finished = self.is_finished and not self._restart
         if self.is_finished:
             return
-        unfinished = _read(self.folder / RUN) if any(self.folder.glob("part-*.json")) else {}
+        form = {"run": dict, "starts": [int]}
+        has_parts = any(self.folder.glob("part-*.json"))
+        unfinished = _read(self.folder / RUN, form) if has_parts else {}
         if unfinished and self._continues(unfinished):
             return
         if (self.folder / INDEX).exists() and not self._restart:
@@ -148,8 +159,9 @@ class PartWriter(Writer):
     def _is_whole(self, k: int) -> bool:
         try:
             index = read_json(self.part(k))
+            require_form(index, {"shards": [SHARD_FORM], "parts": [PART_FORM]}, "index")
             ShardReader(self.folder, index["shards"], verify=True).require_whole()
-        except (MissingFileError, FormatError):
+        except (MissingFileError, ValueError):
             return False
         return True
 
@@ -170,9 +182,11 @@ def write_part(path: str | os.PathLike[str], Y: gb.Matrix) -> None:
             raise
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file, or an empty dict if it is missing or damaged."""
+def _read(path: Path, form: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a JSON file, or an empty dict if it is missing or invalid."""
     try:
-        return read_json(path)
-    except (MissingFileError, FormatError):
+        found = read_json(path)
+        require_form(found, form, path.name)
+    except (MissingFileError, ValueError):
         return {}
+    return found

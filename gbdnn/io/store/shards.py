@@ -103,6 +103,8 @@ class ShardReader:
         Errors name the shard and `where`, a layer or part.
         """
         k: int = entry["shard"]
+        if k >= len(self._shards):
+            raise FormatError(f"{self.folder}: {where}: the index has no shard {k}")
         there = f"{self.folder / self._shards[k]['file']}: {where}"
         with foreign_errors(there, "cannot be read"):
             shard, name = self._open(k, there), entry["name"]
