@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -28,8 +28,8 @@ from gbdnn.training import SGD, erdos_renyi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import memory
+import problems
 import report
-from problems import Json  # noqa: TC002 -- typer reads the annotations
 
 
 class Case(NamedTuple):
@@ -77,30 +77,36 @@ CASES = {
 def main(
     only: Annotated[list[str] | None, typer.Option(help="Name of a network; repeatable.")] = None,
     steps: Annotated[int, typer.Option(min=0, help="Timed steps; 0: all of an epoch.")] = 10,
-    nthreads: Annotated[int, typer.Option(min=1)] = 2,
-    json_file: Json = None,
+    nthreads: problems.Threads = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A step of the smallest network.")] = False,
+    json_file: problems.Json = None,
     child: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Print the time of an epoch and the peak memory of wide sparse networks."""
+    counts = problems.thread_counts(nthreads, [2])
     if child is not None:
-        print(json.dumps(_measured(child, steps, nthreads)))
+        print(json.dumps(_measured(child, steps, *counts)))
         return
+    if quick:
+        only, steps = [next(iter(CASES))], 1
     if unknown := set(only or ()) - CASES.keys():
         raise typer.BadParameter(f"{', '.join(unknown)}; there are {'; '.join(CASES)}")
-    found = report.circumstances() | {"nthreads": nthreads, "wide": []}
+    found = report.circumstances() | {"nthreads": counts, "wide": []}
     report.heading(found | {"problem": {"name": "wide sparse networks, FP32, SGD"}})
-    for name in only or CASES:
+    for name, count in product(only or CASES, counts):
         command = [sys.executable, __file__, "--child", name, "--steps", str(steps)]
         done = subprocess.run(
-            [*command, "--nthreads", str(nthreads)], capture_output=True, text=True, check=True
+            [*command, "--nthreads", str(count)], capture_output=True, text=True, check=True
         )
         found["wide"].append(json.loads(done.stdout.splitlines()[-1]))
-        print(f"  {name}: {found['wide'][-1]['seconds']:.3g} s", flush=True)
+        print(f"  {name}, {count} threads: {found['wide'][-1]['seconds']:.3g} s", flush=True)
+        report.write(json_file, found)
     report.table(
-        ["network", "edges", "published, s", "s per epoch", "ms per step", "peak memory"],
+        ["network", "threads", "edges", "published, s", "s per epoch", "ms per step", "memory"],
         [
             (
                 row["network"],
+                row["threads"],
                 row["edges"],
                 "-" if row["published"] is None else f"{row['published']:g}",
                 f"{row['seconds']:.3g}",
@@ -110,7 +116,6 @@ def main(
             for row in found["wide"]
         ],
     )
-    report.write(json_file, found)
 
 
 def _measured(name: str, steps: int, nthreads: int) -> dict[str, Any]:

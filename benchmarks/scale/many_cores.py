@@ -74,7 +74,10 @@ PARTS = {
     "training": Part(
         6, "comparison/training_steps.py", f"{_SOME} --rounds 5{_STEPS}", f"--quick {_SOME}"
     ),
-    "wide": Part(9, "learning/wide.py", _SOME),
+    "wide": Part(
+        9, "learning/wide.py", f"{_SOME} --steps 5 --only '3072-1024-512-10, 1 %' --only"
+        " '3072-8192x3-10, 1 %' --only '3072-32768x3-10, 1 %'", f"--quick {_SOME}",
+    ),
     "graph": Part(
         6, "comparison/graph.py", f"{_SOME} --what product,gcn --rounds 3", f"--quick {_SOME}"
     ),

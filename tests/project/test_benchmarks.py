@@ -38,6 +38,7 @@ OPTIONS = {
     "training_accuracy.py": ["--epochs", 3, "--seeds", 1, "--density", 20, "--rules", "rigl,set"],
     "training_steps.py": [*NETWORK, "--nthreads", 1],
     "wait_policy.py": ["--quick"],
+    "wide.py": ["--quick"],
 }  # fmt: skip
 PAPERS = {file.name: ["--quick"] for file in BENCHMARKS.glob("papers/*.py")}
 RUNS = sorted((PAPERS | OPTIONS).items())
@@ -55,7 +56,9 @@ FRAMEWORKS = {
     "net.onnx": "onnxruntime",
     "sattar": "torch",
 }
-PARTS = ["few-inputs", "graph", "replay", "replay-65536", "sattar", "tests", "threads-1024", "wang"]
+PARTS = [
+    "few-inputs", "graph", "replay", "replay-65536", "sattar", "tests", "threads-1024", "wang", "wide"
+]  # fmt: skip
 
 
 def run(script, options, folder):
