@@ -165,8 +165,10 @@ def _accelerate(cells: list[dict[str, Any]]) -> str:
     for (model, zeros), of in _grouped(cells, "model", "zeros").items():
         row = [model, f"{zeros:.0%}"]
         for ms in (cell["ms"] for cell in of):
-            texts = {name: short(ms[name]) for name in ("gbdnn", "pytorch", "onnxruntime")}
-            texts[min(ms, key=ms.get)] = f"**{short(min(ms.values()))}**"
+            names = ("gbdnn", "pytorch", "onnxruntime", "openvino", "openvino_bf16")
+            texts = {name: short(ms[name]) for name in names if name in ms}
+            best = min((name for name in texts if name != "openvino_bf16"), key=ms.get)
+            texts[best] = f"**{texts[best]}**"
             row.append(", ".join(texts.values()))
         rows.append(row)
     return table(head, rows)
