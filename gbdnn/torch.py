@@ -282,7 +282,7 @@ _LINEAR = "(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
 @torch.library.custom_op("gbdnn::linear", mutates_args=(), schema=_LINEAR)
 def _operator(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Compute a layer in a compiled or exported graph."""
-    layer, state = _layers.get(weight, (None, None))
+    layer, state = _layers.get(weight, (None, ()))
     if state != _version(weight):  # which no alias shares here
         layer = SparseLinear(1, 1, bias=False, device="meta")
         layer._parameters["weight"] = weight.detach()

@@ -747,6 +747,8 @@ def test_inference_mode():
         before = fast(inputs())
         fast[0].weight.zero_()  # inference tensors have no counter
         assert not torch.equal(fast(inputs()), before)
+        program = torch.compile(fast, backend="aot_eager")
+        equal(program(inputs()), fast(inputs()))
         fast = gt.accelerate(model)
         one, other = copy.deepcopy(fast).double(), copy.deepcopy(model).double()
         equal(one(inputs().double()), other(inputs().double()), 1e-9)
