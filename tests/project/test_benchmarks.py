@@ -57,7 +57,8 @@ FRAMEWORKS = {
     "sattar": "torch",
 }
 PARTS = [
-    "few-inputs", "graph", "replay", "replay-65536", "sattar", "tests", "threads-1024", "wang", "wide"
+    "few-inputs", "graph", "replay", "replay-65536", "sattar", "tests", "threads-1024", "wang",
+    "wide",
 ]  # fmt: skip
 
 
