@@ -24,6 +24,7 @@ import numpy as np
 from gbdnn.arrays.checks import (
     as_dtype,
     as_flag,
+    as_nthreads,
     as_path,
     require_callable,
     whole_number,
@@ -220,7 +221,8 @@ def infer_batches(
     [[2.0, 0.0], [2.0, 0.0]]
     """
     if not isinstance(layers, Network) and not is_matrix(layers):
-        layers = as_items(layers)
+        with engaged(as_nthreads(options.get("nthreads"))):
+            layers = as_items(layers)
     net, run, dtype = _with_options(layers, options, "infer_batches")
     workers = None if executor is None else _workers(executor, run, is_dealt=False)
     complete(batches)
