@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from functools import cache, partial, reduce
 from timeit import timeit
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gbdnn.arrays.checks import as_number
@@ -47,10 +48,11 @@ def __dir__() -> list[str]:
 
 
 _DTYPES, _TENSORS = (torch.float32, torch.float64), (torch.Tensor, nn.Parameter)
-# The dispatch keys of a thread show tracing, vmap, grad and modes; no public function returns them.
-_modes = torch._C._dispatch_tls_local_include_set
 _HOOKS = "_forward_hooks", "_forward_pre_hooks"
-_QUIET = {torch.inference_mode(mode)(_modes)().raw_repr() for mode in (False, True)}
+# What records or transforms operations: modes, torch.func, torch.jit.trace. Nothing public is as
+# fast as a call of a small layer needs.
+_modes, _tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
+_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 class Replacement(NamedTuple):
@@ -97,8 +99,9 @@ class Report(list[Replacement]):
 
 def _is_ordinary(x: Any) -> bool:
     """Whether `x` is a tensor and an operation on it does nothing but compute."""
-    is_plain = type(x) in _TENSORS and not torch.is_autocast_enabled("cpu")
-    return is_plain and forward_ad._current_level < 0 and _modes().raw_repr() in _QUIET
+    is_quiet = not _modes() and _transforms() is None and _tracing() is None
+    is_plain = is_quiet and forward_ad._current_level < 0 and not torch.is_autocast_enabled("cpu")
+    return type(x) in _TENSORS and is_plain
 
 
 class _Chain:
@@ -254,6 +257,8 @@ class SparseSequential(nn.Sequential):
     'SparseSequential'
     """
 
+    _stops = MappingProxyType[int, int]({})  # the end of each chain by its start
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
         """Return the output of the last module."""
         if torch.jit.is_scripting():
@@ -262,9 +267,7 @@ class SparseSequential(nn.Sequential):
             return input
         else:  # noqa: RET505 -- TorchScript compiles one branch only
             is_watched = modules._global_forward_hooks or modules._global_forward_pre_hooks
-            stops = (
-                {} if is_watched or torch.compiler.is_compiling() else vars(self).get("_stops", {})
-            )
+            stops = {} if is_watched or torch.compiler.is_compiling() else self._stops
             parts, at = [*self._modules.values()], 0
             while at < len(parts):
                 found, stop = None, stops.get(at, 0)
