@@ -65,11 +65,13 @@ class Answer:
         self._written: list[np.ndarray] = []
         self._entries = self._elements = 0
         self._lock = threading.Lock()
+        if self._to_array and values is None:
+            self._allocate()  # early: memory of the call before can be used again
 
     @classmethod
     def of(cls, values: np.ndarray) -> Answer:
         """Return the answer with these values, taking ownership."""
-        found = cls(len(values), values.shape[1], values.dtype, dense=True)
+        found = cls(len(values), values.shape[1], values.dtype, dense=True, memory=0)
         found.values = values
         found.note_values()
         return found
@@ -107,8 +109,9 @@ class Answer:
         if self.values is not None:  # by another thread
             return
         try:
+            values = np.zeros(self._shape, self._dtype)
             self.present = np.zeros(self._shape, bool)
-            self.values = np.zeros(self._shape, self._dtype)
+            self.values = values
         except MemoryError as err:
             needed = np.prod(self._shape, dtype=float) * (self._dtype.itemsize + 1)
             raise TooLargeError(
