@@ -14,6 +14,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock
+from gbdnn.kernels.compiled.record import PLAN, filled
 from gbdnn.kernels.overflow import non_finite
 
 if TYPE_CHECKING:
@@ -41,7 +42,14 @@ class FusedChain:
         self.neurons = max(max(info.shape) for info in layers.infos)
         self.dtype: np.dtype = layers.infos[0].dtype
         self._table = layer_table(layers.weights, layers.droppable, layers.checked)
-        self._address = address(self._table)
+        self._plans = [
+            filled(PLAN, {
+                "table": self._table, "tidy": tidy, "edge_cost": costs.speeds().fused,
+                "move_cost": costs.MOVE, "row_cost": costs.MOVE_ROW,
+            })
+            for tidy in (False, True)
+        ]  # fmt: skip
+        self._addresses = [address(plan) for plan in self._plans]
         self.compiled = functions(self.dtype.name)
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
@@ -92,11 +100,12 @@ class FusedChain:
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first
         ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
+        statistics = None
+        if counts is not None:
+            statistics = np.array([address(counts) - 40 * first, address(stands)])
         self.compiled["chain"](
-            self._address, first, last, Y.address, Z.address, Y.stride, count,
-            address(ids), scratch, costs.speeds().fused, costs.MOVE,
-            costs.MOVE_ROW, int(tidy), scratch + 32 * Y.stride,
-            address(counts) - 40 * first if counts is not None else 0, address(stands),
+            self._addresses[tidy], first, last, Y.address, Z.address, Y.stride, count,
+            address(ids), scratch, address(statistics),
         )  # fmt: skip
         left, in_Z, faulty = Y.scratch[4 * Y.stride :][:3].tolist()
         if in_Z:

@@ -17,7 +17,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.record import LAYER
+from gbdnn.kernels.compiled.record import LAYER, PLAN
 from gbdnn.kernels.compiled.tiles import Strip
 from gbdnn.kernels.compiled.vectors import COMPILED, LINE, offset, pointer_to, record_at
 
@@ -65,37 +65,34 @@ def make_chain(kind: Kinds, layer):
                 told[1] += 1
                 told[2] += weights[ids[q]]
 
-    def chain(
-        table, first, last, Y, Z, stride, count, ids, scratch, edge_cost, move_cost, row_cost,
-        tidy, state, counts, stands,
-    ):  # fmt: skip
+    def chain(plan_address, first, last, Y, Z, stride, count, ids, scratch, statistics):
         """Take a block through layers `first` to `last` (exclusive).
 
         Parameters
         ----------
-        table : pointer to int64
-            Address of the layers' records.
+        plan_address : int
+            Address of a record `PLAN`.
         Y, Z : pointer to float
             The block, of shape (neurons, `stride`), and a second buffer of the same size. Inputs
             after `count` that share its last cache line must be finite, preferably 0.
         ids : pointer to int64
             One per input; dropped and moved with the inputs.
-        scratch : pointer to int64
-            Work space of 4 x `stride` integers, aligned.
-        edge_cost, move_cost, row_cost : float
-            Cost of one multiply-add, of moving one activation, and of visiting one row of the block
-            during compaction.
-        tidy : int
-            1 to compact the block after the last layer.
-        state : pointer to int64
-            Output: the number of inputs left; 1 if they are in Z, else 0; the first layer with a
-            sum that is not finite, or -1.
-        counts : pointer to int64, or null
-            Five counters per layer, incremented: computed inputs and, if `stands` is given, live
-            inputs after the layer, inputs that these represent, entries, and clock ticks.
-        stands : pointer to int64, or null
-            For each id, the number of equal inputs that it represents.
+        scratch : address of int64
+            Work space of 4 x `stride` integers, aligned. Then follows the output: the number of
+            inputs left; 1 if they are in Z, else 0; the first layer with a sum that is not finite,
+            or -1.
+        statistics : pointer to int64, or null
+            Two addresses. The first one is of five counters per layer, incremented: computed inputs
+            and, if the second one is not 0, live inputs after the layer, inputs that these
+            represent, entries, and clock ticks. The second one is of the number of equal inputs
+            that each id represents.
         """
+        plan = record_at(plan_address, PLAN, 0)
+        state = offset(pointer_to(scratch, types.int64), 4 * stride)
+        counts = stands = types.int64(0)
+        if statistics != 0:
+            given = pointer_to(statistics, types.int64)
+            counts, stands = given[0], given[1]
         second = scratch + stride * size
         holes = pointer_to(scratch + 16 * stride, types.int64)
         movers = offset(holes, stride)
@@ -104,7 +101,7 @@ def make_chain(kind: Kinds, layer):
         state[1], state[2] = 0, -1
         k = first
         while k < last and count > 0:
-            record = record_at(table, LAYER, k)
+            record = record_at(plan.table, LAYER, k)
             began = ticks() if stands != 0 else 0
             live, overflow = pointer_to(scratch, bits), pointer_to(second, bits)
             layer(record, Strip(y, z, stride, live, overflow, z), count)
@@ -139,18 +136,17 @@ def make_chain(kind: Kinds, layer):
                 for q in range(living, count):
                     moves += live[q] != 0
                 lines = -(-count // lanes) - -(-living // lanes)
-                waste += lines * lanes * record.edges * edge_cost
+                waste += lines * lanes * record.edges * plan.edge_cost
                 nrows = record.ncols
-                if (tidy and k == last) or waste > nrows * (row_cost + moves * move_cost):
+                if (plan.tidy and k == last) or waste > nrows * (
+                    plan.row_cost + moves * plan.move_cost
+                ):
                     compact(y, stride, nrows, count, living, live, ids, holes, movers)
                     count, waste = living, 0.0
         state[0] = count
 
-    p, i64, f64 = types.CPointer, types.int64, types.float64
-    costs = f64, f64, f64
-    return chain, types.void(
-        *(i64, i64, i64, p(real), p(real), i64, i64, p(i64), i64, *costs, i64, p(i64), i64, i64)
-    )
+    p, i64 = types.CPointer, types.int64
+    return chain, types.void(*(i64, i64, i64, p(real), p(real), i64, i64, p(i64), i64, i64))
 
 
 @intrinsic

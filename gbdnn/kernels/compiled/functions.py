@@ -1,8 +1,8 @@
 """The compiled functions, for FP32 and FP64.
 
-    functions("float32")["chain"](table.address, 0, 120, ...)
+    functions("float32")["chain"](address(plan), 0, 120, ...)
 
-Addresses and lengths are integers, costs are floats. Calls release the GIL.
+Addresses and lengths are integers, Calls release the GIL.
 
 The libraries are created when this module is imported, under the import lock, so all threads share
 them.
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["functions", "gather_library", "libraries", "library", "step_library"]
 
-_INT, _FLOAT = "int64", "float64"
+_INT = "int64"
 _SIGNATURES = {
-    "chain": f"void({','.join([_INT] * 9 + [_FLOAT] * 3 + [_INT] * 4)})",
+    "chain": f"void({','.join([_INT] * 10)})",
     "lead": f"void({_INT})",
     "assist": f"void({','.join([_INT] * 3)})",
     "fill": f"void({','.join([_INT] * 10)})",

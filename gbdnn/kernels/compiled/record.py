@@ -11,7 +11,7 @@ from gbdnn.kernels.addresses import address
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LAYER", "NEAR", "PRODUCT", "filled", "stacked"]
+__all__ = ["LAYER", "NEAR", "PLAN", "PRODUCT", "filled", "stacked"]
 
 LAYER = np.dtype([
     (name, np.int64)
@@ -24,6 +24,14 @@ LAYER = np.dtype([
         "panels",
         "first",  # column of the layer that is the first of this record, for single inputs
     )
+])  # fmt: skip
+
+PLAN = np.dtype([
+    ("table", np.int64),  # address of the layers' records
+    ("tidy", np.int64),  # whether to compact the block after the last layer
+    ("edge_cost", np.float64),  # of a multiply-add
+    ("move_cost", np.float64),  # of moving an activation when a block is compacted
+    ("row_cost", np.float64),  # of visiting a row of the block for that
 ])  # fmt: skip
 
 PRODUCT = np.dtype([
