@@ -2,7 +2,7 @@
 
     functions("float32")["chain"](address(plan), 0, 120, ...)
 
-Addresses and lengths are integers, Calls release the GIL.
+Addresses and lengths are integers. Calls release the GIL.
 
 The libraries are created when this module is imported, under the import lock, so all threads share
 them.
@@ -29,8 +29,8 @@ _SIGNATURES = {
     "count": f"void({','.join([_INT] * 5)})",
     "extract": f"void({','.join([_INT] * 8)})",
     "patterns": f"void({','.join([_INT] * 5)})",
-    "arrange": f"void({','.join([_INT] * 10)})",
-    "panels": f"void({','.join([_INT] * 11)})",
+    "arrange": f"void({','.join([_INT] * 9)})",
+    "panels": f"void({','.join([_INT] * 10)})",
     "from_dense": f"int64({','.join([_INT] * 8)})",
     "to_dense": f"int64({','.join([_INT] * 8)})",
 }

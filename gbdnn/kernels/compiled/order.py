@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from numba import types
 
+from gbdnn.kernels.compiled.vectors import pointer_to
+
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.vectors import Kinds
 
@@ -33,16 +35,21 @@ def make_patterns(kind: Kinds):
 
 def make_arrange(kind: Kinds):
     """Return the function ``arrange`` and its signature."""
+    real = kind.real
 
-    def arrange(indptr, rows, weights, iso, order, ncols, pairs, new_indptr, new_rows, new_weights):
-        """Reorder columns, and mark pairs of consecutive columns with the same rows."""
+    def arrange(indptr, rows, weights, order, ncols, pairs, new_indptr, new_rows, new_weights):
+        """Reorder columns, and mark pairs of consecutive columns with the same rows.
+
+        `weights` is the address of a number per edge, or 0 if all edges have the same weight.
+        """
+        given = pointer_to(weights, real)
         at = 0
         new_indptr[0] = 0
         for j in range(ncols):
             for e in range(indptr[order[j]], indptr[order[j] + 1]):
                 new_rows[at] = types.uint32(rows[e])
-                if iso == 0:
-                    new_weights[at] = weights[e]
+                if weights != 0:
+                    new_weights[at] = given[e]
                 at += 1
             new_indptr[j + 1] = at
             pairs[j] = 0
@@ -63,21 +70,23 @@ def make_arrange(kind: Kinds):
 
     p, i64 = types.CPointer, types.int64
     return arrange, types.void(
-        *(p(i64), p(i64), p(kind.real), i64, p(i64), i64),
-        *(p(types.uint8), p(i64), p(types.uint32), p(kind.real)),
+        *(p(i64), p(i64), i64, p(i64), i64),
+        *(p(types.uint8), p(i64), p(types.uint32), p(real)),
     )
 
 
 def make_panels(kind: Kinds):
     """Return the function ``panels`` and its signature."""
+    real = kind.real
 
-    def panels(indptr, rows, weights, iso, ncols, size, count, cursors, new_indptr, new_rows,
+    def panels(indptr, rows, weights, ncols, size, count, cursors, new_indptr, new_rows,
                new_weights):  # fmt: skip
         """Sort edges by panel of `size` rows, then by column, then by row.
 
         Rows must ascend within a column. ``cursors`` is work space, one integer per column. Column
-        j of panel p begins at ``new_indptr[p * ncols + j]``.
+        j of panel p begins at ``new_indptr[p * ncols + j]``. `weights` is as for `arrange`.
         """
+        given = pointer_to(weights, real)
         for j in range(ncols):
             cursors[j] = indptr[j]
         at = 0
@@ -88,8 +97,8 @@ def make_panels(kind: Kinds):
                 e, last = cursors[j], indptr[j + 1]
                 while e < last and rows[e] < stop:
                     new_rows[at] = types.uint32(rows[e])
-                    if iso == 0:
-                        new_weights[at] = weights[e]
+                    if weights != 0:
+                        new_weights[at] = given[e]
                     at += 1
                     e += 1
                 cursors[j] = e
@@ -97,6 +106,6 @@ def make_panels(kind: Kinds):
 
     p, i64 = types.CPointer, types.int64
     return panels, types.void(
-        *(p(i64), p(i64), p(kind.real), i64, i64, i64, i64, p(i64)),
-        *(p(i64), p(types.uint32), p(kind.real)),
+        *(p(i64), p(i64), i64, i64, i64, i64, p(i64)),
+        *(p(i64), p(types.uint32), p(real)),
     )

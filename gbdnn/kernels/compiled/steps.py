@@ -418,9 +418,10 @@ def _make_update(kind: Kinds):
             w[e] -= lr * (d + momentum * u if nesterov else u)
 
     @njit(**COMPILED)
-    def adam(w, g, m, v, count, lr, first, second, c1, c2, eps, decay):
+    def adam(w, g, m, v, count, rates, constants, decay):
         """m, v: running means of g and g^2;  w -= lr (c1 m / (c2 sqrt(v) + eps) + decay w)."""
-        one = real(1)
+        one, lr, c1, c2 = real(1), rates[0], rates[1], rates[2]
+        first, second, eps = constants[0], constants[1], constants[2]
         for e in range(count):
             d = g[e]
             a = first * m[e] + (one - first) * d
@@ -440,19 +441,18 @@ def _make_update(kind: Kinds):
         m, mb = pointer_to(record[at.FIRST], real), pointer_to(record[at.BIAS_FIRST], real)
         v, vb = pointer_to(record[at.SECOND], real), pointer_to(record[at.BIAS_SECOND], real)
         b, gb, mb, vb = offset(b, first), offset(gb, first), offset(mb, first), offset(vb, first)
-        lr, c1, c2 = rates[0], rates[1], rates[2]
-        beta1, beta2, eps, decay = constants[0], constants[1], constants[2], constants[3]
+        lr, beta1, decay = rates[0], constants[0], constants[3]
         nesterov = optimizer == at.NESTEROV
         for panel in range(record[at.PANELS]):
             e = indptr[panel * record[at.NCOLS] + first]
             edges = indptr[panel * record[at.NCOLS] + last] - e
             x, d, p, q = offset(w, e), offset(g, e), offset(m, e), offset(v, e)
             if optimizer == at.ADAM:
-                adam(x, d, p, q, edges, lr, beta1, beta2, c1, c2, eps, decay)
+                adam(x, d, p, q, edges, rates, constants, decay)
             else:
                 sgd(x, d, p, edges, lr, beta1, decay, nesterov)
         if optimizer == at.ADAM:
-            adam(b, gb, mb, vb, columns, lr, beta1, beta2, c1, c2, eps, real(0))
+            adam(b, gb, mb, vb, columns, rates, constants, real(0))
         else:
             sgd(b, gb, mb, columns, lr, beta1, real(0), nesterov)
 

@@ -104,7 +104,7 @@ def _arranged(
         "weights": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
     }
     functions(info.dtype.name)[name](
-        *map(address, (columns.indptr, columns.columns, weights)), int(columns.is_iso),
+        *map(address, (columns.indptr, columns.columns, None if columns.is_iso else weights)),
         *map(address, how), *map(address, made.values()),
     )  # fmt: skip
     return made
