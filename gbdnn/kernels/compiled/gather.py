@@ -3,11 +3,11 @@
     Z[i, :] = min(max(start[i, :] + sum_e w[e] * Y[columns[e], :], low), high)
 
 All edges of a row are processed for `lines` cache lines of features at a time, with the sums in
-registers. The last line begins so early that it ends with the row; fewer features than a line have
-a mask. Rows of Y are scattered in memory and
-exceed the caches, so the rows of later edges are prefetched, across row ends too. Arrays need no
-alignment. Every feature has its own vector lane and adds its edges in order, one fused multiply-add
-each, so its result does not depend on its position or on the number of features.
+registers. The last line begins so early that it ends with the row; up to a line of features has a
+mask. Rows of Y are scattered in memory and exceed the caches, so the rows of later edges are
+prefetched, across row ends too. Arrays need no alignment. Every feature has its own vector lane and
+adds its edges in order, one fused multiply-add each, so its result does not depend on its position
+or on the number of features.
 """
 
 from __future__ import annotations
@@ -58,16 +58,14 @@ def make_gather(kind: Kinds):
     """Return the function ``gather`` and its signature."""
     real, lanes = kind.real, kind.lanes
     wide = MOST_LINES * lanes
-    part1, part2, part3, part4 = (_make_part(kind, n) for n in (1, 2, 3, 4))
+    part2, part3, part4 = (_make_part(kind, n) for n in (2, 3, 4))
     fraction = _make_part(kind, 1, partial=True)
 
     @njit(**COMPILED)
     def last_part(product, row, left):
         """Compute fewer than `wide` features."""
-        if left < lanes:
-            return fraction(product, row, left)
         if left <= lanes:
-            return part1(product, row, left)
+            return fraction(product, row, left)
         if left <= 2 * lanes:
             return part2(product, row, left)
         if left <= 3 * lanes:
