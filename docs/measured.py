@@ -75,6 +75,18 @@ def _structure(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            **{key: cell[key] for key in ("network", "edges", "threads")},
+            "published": cell["published"] or 0,
+            "processor": _digits(cell["processor"] * cell["seconds"] * 1e3 / cell["ms"], 3),
+            "mib": round(cell["peak"] / 2**20),
+        }
+        for cell in found["wide"]
+    ]
+
+
 KINDS = {
     "real-networks": (_real_networks, "comparison/real_networks.py --nthreads 1 --nthreads 2"),
     "accelerate": (_accelerate, "comparison/accelerate.py --nthreads 2"),
@@ -85,6 +97,7 @@ KINDS = {
     "training-steps": (_steps, "comparison/training_steps.py --nthreads 1 --nthreads 2"),
     "training-accuracy": (_accuracy, "learning/training_accuracy.py --density 100,10,5,2,1"),
     "training-structure": (_structure, "learning/fssl.py"),
+    "training-wide": (_wide, "learning/wide.py --nthreads 2"),
 }
 # Programs of `side_by_side.py`; those of gbdnn are calls.
 TITLES = {

@@ -57,6 +57,7 @@ def made() -> dict[str, str]:
         "training-steps": _steps,
         "training-accuracy": _accuracy,
         "training-structure": _structure,
+        "training-wide": _wide,
     }
     return {
         "runs": _runs(results["runs"]),
@@ -223,6 +224,23 @@ def _structure(cells: list[dict[str, Any]]) -> str:
         [
             [f"{strength:g}", *(", ".join(text.format(**cell) for cell in of) for text in texts)]
             for (strength,), of in _grouped(cells, "strength").items()
+        ],
+    )
+
+
+def _wide(cells: list[dict[str, Any]]) -> str:
+    """Return a row for each network: published seconds, and processor seconds, of an epoch."""
+    return table(
+        ["network", "edges", "published, s", "processor time, s", "peak, MiB"],
+        [
+            [
+                cell["network"],
+                f"{cell['edges']:,}",
+                short(cell["published"] or None),
+                short(cell["processor"]),
+                f"{cell['mib']:,}",
+            ]
+            for cell in cells
         ],
     )
 
