@@ -298,7 +298,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
     @with_parameters_of(SparseEstimator)
     def __init__(
-        self, hidden: Any = (128, 64), density: float | None = None, **options: Any
+        self, hidden: Any = (128, 64), density: float | None = 0.1, **options: Any
     ) -> None:
         super().__init__(hidden, density, **options)
 

@@ -49,10 +49,10 @@ _DEGREE, _FEW = 20, 4
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024); regressor: (128, 64)
     Neurons of the hidden layers; ``()`` for none.
-density : float, optional
-    Edges divided by possible edges, over the whole network; 1 is a dense network. Default:
-    20 (n + m) edges for a layer of n x m, or all if that is more: about 20 edges per neuron in
-    large networks, and dense small ones.
+density : float or None, default None; regressor: 0.1
+    Edges divided by possible edges, over the whole network; 1 is a dense network. None: 20 (n + m)
+    edges for a layer of n x m, or all if that is more: about 20 edges per neuron in large networks,
+    and dense small ones.
 distribution : {"erk", "uniform"}, default "erk"
     Distribution of the edges over the layers; see `erdos_renyi`.
 epochs : int, optional
@@ -249,7 +249,7 @@ class SparseEstimator(BaseEstimator):
         distribution: Any = self.distribution
         net = erdos_renyi(sizes, density, distribution=distribution, seed=seed, dtype=self.dtype)
         for k, info in enumerate(net.infos):
-            if info.edges < min(_FEW, info.nrows) * info.ncols:
+            if info.edges < min(_FEW, info.nrows / 4) * info.ncols:
                 warn(
                     f"layer {k} has {info.edges / info.ncols:.2g} edges per neuron, too few to"
                     " learn from most features; pass a larger density"

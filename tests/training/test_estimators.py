@@ -308,7 +308,9 @@ def test_every_storage_of_a_matrix_gives_the_same(kind):
         assert kind(**options).fit(other, y).network_.isequal(expected.network_)
 
 
-@pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+@pytest.mark.parametrize(
+    "kind", [SparseClassifier, lambda *args, **options: SparseRegressor(*args, None, **options)]
+)
 def test_the_default_density_follows_the_sizes(kind):
     for hidden, edges in (((32,), 64 * 32 + 32 * 10), ((1024, 1024), 20 * (64 + 10 + 4 * 1024))):
         model = kind(hidden, epochs=1, random_state=0, n_jobs=1).fit(X, np.eye(10)[Y].astype(int))
