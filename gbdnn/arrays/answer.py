@@ -78,10 +78,11 @@ class Answer:
 
     def add(self, rows: SparseRows) -> None:
         """Add rows, identified by their ids."""
-        with self._lock:
-            if self._store is None:
-                self._store = RowStore(self._shape[1], self._dtype)
-        self._store.add(rows)
+        if self._to_array:
+            self._put(rows)
+            self._written.append(rows.ids)
+        else:
+            self._keep(rows)
         self._note(rows.nvals, rows.nrows)
 
     def write(self, chain: Any, Y: Any, *, droppable: bool) -> None:
@@ -138,15 +139,13 @@ class Answer:
         is_dense = self._may_be_dense and not sparse and entries > 0
         if not is_dense or not dense_pays(nrows * ncols, entries):
             for some in self._written_parts() if entries else ():
-                self.add(SparseRows.from_array(self.values[some], some))
+                self._keep(SparseRows.from_array(self.values[some], some))
             self.values = self.present = None
             rows = self._rows()
             return SparseRows.stacked(rows, nrows, ncols, self._dtype, followed).matrix()
         values, present = self.arrays()
         while rows:
-            each = rows.pop()
-            at = np.repeat(each.ids, each.degrees), each.columns.view(np.int64)
-            values[at], present[at] = each.values, True
+            self._put(rows.pop())
         if followed is not None:
             others = np.flatnonzero(followed != np.arange(nrows))
             for start in range(0, len(others), _AT_ONCE):
@@ -158,6 +157,19 @@ class Answer:
         return gb.Matrix.ss.import_bitmapr(
             values=values, bitmap=present, nvals=entries, take_ownership=True
         )
+
+    def _put(self, rows: SparseRows) -> None:
+        """Write rows to the arrays."""
+        values, present = self.arrays()
+        at = np.repeat(rows.ids, rows.degrees), rows.columns.view(np.int64)
+        values[at], present[at] = rows.values, True
+
+    def _keep(self, rows: SparseRows) -> None:
+        """Store sparse rows."""
+        with self._lock:
+            if self._store is None:
+                self._store = RowStore(self._shape[1], self._dtype)
+        self._store.add(rows)
 
     def _rows(self) -> list[SparseRows]:
         return [] if self._store is None else self._store.rows()
