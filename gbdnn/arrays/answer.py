@@ -78,7 +78,7 @@ class Answer:
 
     def add(self, rows: SparseRows) -> None:
         """Add rows, identified by their ids."""
-        if self._to_array:
+        if self._may_be_dense and rows.nvals and dense_pays(rows.nrows * rows.ncols, rows.nvals):
             self._put(rows)
             self._written.append(rows.ids)
         else:
@@ -87,6 +87,9 @@ class Answer:
 
     def write(self, chain: Any, Y: Any, *, droppable: bool) -> None:
         """Add the inputs of a block after the chain's last layer."""
+        if self._may_be_dense and not self._elements and not self._to_array:
+            some = Y.filled[::16]
+            self._to_array = dense_pays(max(some.size, 1), int(np.count_nonzero(some)))
         if self._to_array or self._is_callers:
             self._note(chain.write(Y, *self.arrays()), len(Y.inputs))
             self._written.append(Y.inputs)

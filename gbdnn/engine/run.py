@@ -210,11 +210,7 @@ class _Run:
             self.rows.append(_Rows(k, source, start, nbytes))
 
     def _wait_rows(self, k: int, found: list[SparseRows]) -> None:
-        """Queue new rows before layer `k`, or add them to the answer."""
-        if k == len(self.layers):
-            for rows in found:
-                self.sink.add(rows)
-            return
+        """Queue new rows before layer `k`."""
         rows = SparseRows.joined(found)
         if self.merged is not None and is_stop(k):
             inputs, rows = rows.nrows, self.merged.rows(rows)
@@ -374,11 +370,14 @@ class _Run:
                         loaded, k, stop, some.sparse_rows(0, fits), most, share
                     )
                     some = some.sparse_rows(fits, some.nrows)
-                    found[at].append(Y)
-                    held.append(Y.nbytes)
+                    if at == len(self.layers):
+                        self.sink.add(Y)
+                    else:
+                        found[at].append(Y)
+                        held.append(Y.nbytes)
 
         starts = deque(range(rows.start, source.nrows, step))
-        free = max(0, self._room())
+        free = max(0, self._room()) // 4  # joining and merging them takes four times as much
         inner = max(1, threads // workers)
         self._on_threads(starts, compute, lambda: sum(held) > free, workers, {"nthreads": inner})
         for at, some in found.items():
