@@ -404,7 +404,7 @@ class Plan(NamedTuple):
             f"{sizes.width} inputs, {sizes.workers} at a time",
             sizes.threads_each > 1 and f"{sizes.threads_each} threads in each product",
             self.reorders and "neurons reordered",
-            panels and f"panels in {panels} layers",
+            panels and f"panels or pairs of neurons in {panels} layers",
         ]
         if self.block_kernel is None:
             blocks = [f"none; {facts.threads} threads take parts of the rows"]
