@@ -25,7 +25,7 @@ __all__ = ["FusedShares", "FusedSingle"]
 
 _STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
 _TURNS = 4000  # of waiting in compiled code, about 0.1 ms
-_SLOW = 1.5  # times as long as without helpers: one of them has lost its core
+_LOST = 1e-3  # seconds that a call takes longer if a helper loses its core, at least
 _PAUSE = 16, 4096  # calls without helpers after that, at first and at most
 
 
@@ -36,8 +36,8 @@ class _Job:
     them takes as long as many a call, and pays only if others follow. They are therefore woken if a
     call begins that soon after the last one.
 
-    On a busy machine, a helper may lose its core while the caller waits for its share. If a call
-    takes longer than one without helpers, the next calls do without: each time twice as many.
+    On a busy machine, a helper may lose its core while the caller waits for its share. The next
+    calls then do without helpers: each time four times as many, and slowly fewer otherwise.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class _Job:
         )
         self._count, self._asleep = count, list(range(1, count))
         self._began, self._ended, self._stay = 0.0, -np.inf, 1e-9 * max(work, _STAY)
-        self._alone, self._pause, self._paused = np.inf, _PAUSE[0], 0
+        self._slow, self._pause, self._paused = 2e-9 * work + _LOST, float(_PAUSE[0]), 0
 
     def set(self, **fields: int) -> None:
         """Set arguments of `lead`."""
@@ -90,13 +90,12 @@ class _Job:
     def end(self, *, helped: bool) -> None:
         """Note the end of a call that began with `wake_helpers`."""
         self._ended = perf_counter()
-        taken = self._ended - self._began
         if not helped:
-            self._alone = min(self._alone, taken)
-        elif taken > _SLOW * self._alone:
-            self._paused, self._pause = self._pause, min(2 * self._pause, _PAUSE[1])
+            return
+        if self._ended - self._began > self._slow:
+            self._paused, self._pause = int(self._pause), min(4 * self._pause, _PAUSE[1])
         else:
-            self._pause = _PAUSE[0]
+            self._pause = max(self._pause * (63 / 64), _PAUSE[0])
 
     def _help(self, number: int) -> None:
         while perf_counter() - self._ended < self._stay:
