@@ -78,14 +78,16 @@ class _Helper:
         threading.Thread(target=self._loop, args=(begun,), name="gbdnn", daemon=True).start()
         self._id = begun.result()
 
-    def begin(self, job: Callable[[], None]) -> None:
-        """Run a job, on another core than the calling thread's if there is one.
+    def begin(self, job: Callable[[], None], *, elsewhere: bool = True) -> None:
+        """Run a job, if `elsewhere` on another core than the calling thread's if there is one.
 
         Linux often wakes a thread on the core of the thread that wakes it, although another core is
         idle. The job would then wait for milliseconds.
         """
-        everywhere = usable()
-        if (cores := everywhere - {_core()} or everywhere) != self._cores:
+        cores = usable()
+        if elsewhere:
+            cores = cores - {_core()} or cores
+        if cores != self._cores:
             with suppress(OSError):
                 os.sched_setaffinity(self._id, cores)
             self._cores = cores
@@ -151,7 +153,10 @@ def on_threads(
             _idle.extend(helpers)
             raise
     errors: list[BaseException] = []
-    calls = [_Call(work, k, stop, errors, helper) for k, helper in enumerate(helpers, first)]
+    calls = [
+        _Call(work, k, stop, errors, helper, elsewhere=not all_needed)
+        for k, helper in enumerate(helpers, first)
+    ]
     try:
         for call in calls:
             call.begin()
@@ -211,15 +216,18 @@ class _Call:
         stop: Callable[[], object],
         errors: list[BaseException],
         helper: _Helper,
+        *,
+        elsewhere: bool,
     ) -> None:
         self._work, self._stop, self._errors, self._helper = work, stop, errors, helper
+        self._elsewhere = elsewhere  # the calling thread works, too
         self._left = [number]
         self._end = threading.Lock()
         self._end.acquire()
         self.has_ended = False
 
     def begin(self) -> None:
-        self._helper.begin(self._run)
+        self._helper.begin(self._run, elsewhere=self._elsewhere)
 
     def withdraw(self) -> None:
         """Cancel the call if it has not begun, because all work is done."""

@@ -134,8 +134,8 @@ def work(number):
 
 A = gb.Matrix.from_coo(range(1000), range(1000), 1.0)
 A[:10, :].new()  # OpenMP has bound this thread
-barrier, places = threading.Barrier(3), {}
-on_threads(3, work, stop=barrier.abort)
+barrier, places = threading.Barrier(3), dict()
+on_threads(3, work, stop=barrier.abort, all_needed={0})
 print(len(before), *(len(places[number]) for number in range(3)))
 """
 
@@ -146,11 +146,22 @@ def test_other_threads_leave_the_first_ones_core(bind):
     if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) == 1:
         pytest.skip("there is one core, or threads cannot be bound")
     done = subprocess.run(
-        [sys.executable, "-c", BOUND], env=os.environ | {"OMP_PROC_BIND": bind},
+        [sys.executable, "-c", BOUND.format(False)], env=os.environ | {"OMP_PROC_BIND": bind},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     before, _, *others = map(int, done.stdout.split())
     assert others == [before - 1, before - 1]
+
+
+def test_all_threads_take_all_cores_if_the_first_one_waits():
+    """On two cores, they would share one, and training on two threads would gain nothing."""
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("threads cannot be bound")
+    done = subprocess.run(
+        [sys.executable, "-c", BOUND.format(True)], capture_output=True, text=True, check=True
+    )
+    before, *all_of_them = map(int, done.stdout.split())
+    assert all_of_them == [before] * 3
 
 
 def test_cores_of_a_process_whose_first_thread_is_bound(monkeypatch):
