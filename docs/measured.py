@@ -80,7 +80,7 @@ def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
         {
             **{key: cell[key] for key in ("network", "edges", "threads")},
             "published": cell["published"] or 0,
-            "processor": _digits(cell["processor"] * cell["seconds"] * 1e3 / cell["ms"], 3),
+            "seconds": _digits(cell["seconds"], 3),
             "mib": round(cell["peak"] / 2**20),
         }
         for cell in found["wide"]
