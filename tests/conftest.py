@@ -135,17 +135,23 @@ def on(monkeypatch):
 # These tests make the choices of another machine, with another default number of threads. Code is
 # compiled for the processor at hand.
 VARIED = tuple(f"tests/{name}" for name in ("engine", "graph", "kernels", "training", "test_inf"))
-VARIATIONS = [(name, threads) for threads in (1, 3, 8) for name in machines.MACHINES]
+NAMES, THREADS = list(machines.MACHINES), (1, 3, 8)
 
 
 @pytest.fixture(autouse=True)
 def variation(request):
-    """Use one of the variations; which one, depends on the name of the test alone."""
-    nodeid = request.node.nodeid
+    """Use another machine and number of threads for each combination of a test's parameters.
+
+    They depend on the test's name and on the positions of its parameters: neighbouring combinations
+    have other machines and threads, and 33 of them all pairs.
+    """
+    nodeid, parameters = request.node.nodeid, getattr(request.node, "callspec", None)
     if not nodeid.startswith(VARIED):
         yield
         return
-    name, threads = VARIATIONS[crc32(nodeid.encode()) % len(VARIATIONS)]
+    at = crc32(nodeid.partition("[")[0].encode())
+    at += sum(parameters.indices.values()) if parameters else 0
+    name, threads = NAMES[at % len(NAMES)], THREADS[at % len(THREADS)]
     print("machine:", name, threads)  # noqa: T201 -- shown if the test fails
     with pytest.MonkeyPatch.context() as patch:
         if not machines.IS_AVX2:

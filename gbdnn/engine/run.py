@@ -337,15 +337,9 @@ class _Run:
 
     def _sparse(self, loaded: Loaded, rows: _Rows) -> None:
         """Compute rows with the sparse kernel, parts of them side by side, until memory is full."""
-        k, source, layer, threads = (
-            rows.k,
-            rows.source,
-            loaded.layer(rows.k),
-            self.plan.facts.threads,
-        )
-        room = self.plan.sizes.working // (
-            2 * _TEMPORARIES * (8 + self.plan.facts.net.dtype.itemsize)
-        )
+        k, source, facts = rows.k, rows.source, self.plan.facts
+        layer, threads = loaded.layer(k), facts.threads
+        room = self.plan.sizes.working // (2 * _TEMPORARIES * (8 + facts.net.dtype.itemsize))
         each = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
         work = SPARSE.cost(layer, rows.inputs, rows.entries)
         parts = costs.sparse_parts(work, rows.inputs, threads)

@@ -75,8 +75,8 @@ def processor_name() -> str:
 
 
 def _read() -> Machine:
-    is_arm = platform.machine() in ("aarch64", "arm64")
-    flags = _cpuinfo().get("flags", "").split()
+    kind, flags = platform.machine(), _cpuinfo().get("flags", "").split()
+    is_arm, is_x86 = kind in ("aarch64", "arm64"), kind in ("x86_64", "AMD64", "i386", "i686")
     vectors = "NEON" if is_arm else "AVX-512" if "avx512f" in flags else "AVX2"
     try:
         import llvmlite.binding as llvm
@@ -85,7 +85,7 @@ def _read() -> Machine:
     else:
         found = llvm.get_host_cpu_features()
         cpu, features = llvm.get_host_cpu_name(), found.flatten()
-        has_fma = is_arm or bool(found.get("fma"))
+        has_fma = not is_x86 or bool(found.get("fma"))
     return Machine(vectors, _caches(), cores(), cpu, features, has_fma)
 
 

@@ -132,6 +132,28 @@ def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
 
 
 @FULLY
+@given(st.lists(WIDTHS, min_size=1, max_size=30), st.integers(12, 24))
+def test_groups_of_layers_of_a_network_on_disk(widths, bits):
+    """Two groups take half of the memory."""
+    infos = [network([some_layer(3, n, 0.3, 0)])[0].info for n in widths]
+    try:
+        starts = choice.sizes(1 << bits, infos, in_memory=False, inputs=9, threads=2).starts
+    except errors.ArgumentError:  # memory= is too small
+        return
+    ends = [*starts[1:], len(infos)]
+    require_division(starts, np.subtract(ends, starts), len(infos))
+    for first, last in zip(starts, ends, strict=True):
+        assert 2 * sum(map(choice.layer_bytes, infos[first:last])) <= 1 << (bits - 1)
+
+
+@FULLY
+@given(THREADS, INPUTS, st.floats(0, 1e12))
+def test_parts_of_the_rows_of_the_sparse_kernel(threads, inputs, work):
+    parts = costs.sparse_parts(work, inputs, threads)
+    assert 1 <= parts <= 2 * min(threads, inputs)
+
+
+@FULLY
 @given(NAMES, THREADS, WIDTHS, INPUTS, st.sampled_from([4, 8]), st.integers(1, 10**7))
 def test_widths_of_blocks(name, threads, neurons, inputs, itemsize, each):
     with using(name):

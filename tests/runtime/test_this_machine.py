@@ -19,6 +19,13 @@ flags\t\t: fpu
 """
 
 
+class Features(dict):
+    """What LLVM says of a processor."""
+
+    def flatten(self):
+        return ",".join(f"{'+' if there else '-'}{name}" for name, there in self.items())
+
+
 @pytest.fixture
 def system(tmp_path, monkeypatch):
     """Write what a Linux system on x86-64 says."""
@@ -41,13 +48,22 @@ def test_name_and_vectors_are_those_of_the_first_processor(system, flags, expect
     assert machine().vectors == expected
 
 
-@pytest.mark.parametrize("name", ["arm64", "aarch64"])
-def test_arm(system, name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "vectors"), [("arm64", "NEON"), ("aarch64", "NEON"), ("ppc64le", "AVX2")]
+)
+def test_architectures_other_than_x86_have_fused_multiply_adds(system, name, vectors, monkeypatch):
     monkeypatch.setattr(module.platform, "machine", lambda: name)
     monkeypatch.setattr(module.platform, "processor", lambda: "")
-    assert machine().vectors == "NEON"
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", Features)
+    assert machine().vectors == vectors
     assert machine().has_fma
     assert processor_name() == name
+
+
+@pytest.mark.parametrize("has_fma", [True, False])
+def test_old_processors_of_x86_have_none(system, has_fma, monkeypatch):
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: Features(fma=has_fma))
+    assert machine().has_fma == has_fma
 
 
 def test_a_system_that_is_silent(system):
