@@ -41,6 +41,21 @@ def test_threads_get_parts_only_with_enough_work():
     assert costs.sparse_parts(1e9, 3, 8) == 6
 
 
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+def test_the_parts_of_all_threads_fit_the_memory_together(nthreads, monkeypatch):
+    """Of 12 bytes an entry, eight matrices of a part on each thread."""
+    monkeypatch.setattr(costs, "PART", 1.0)
+    W, memory, records = gbdnn.Layer(np.ones((50, 40), "f4")), 8 * 12 * 40 * 64, []
+    X = gb.Matrix.from_dense(np.ones((2000, 50), "f4"))
+    gbdnn.infer(
+        gbdnn.Network([W]), X, engine="sparse", deduplicate=False, memory=memory,
+        nthreads=nthreads, callback=records.append,
+    )  # fmt: skip
+    assert sum(record.inputs for record in records) == 2000
+    most = max(record.entries for record in records)
+    assert memory // 2 < 8 * 12 * most * nthreads <= memory
+
+
 def edges_of_living(net, X):
     """The edges of each layer times the inputs with an entry before it."""
     total, Y = 0, X
