@@ -32,7 +32,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
 from gbdnn.arrays.sources import HyperRows, as_source
 from gbdnn.engine.plan import MEMORY, Engine, Plan, plan_of
-from gbdnn.engine.run import checked_options, infer_network
+from gbdnn.engine.run import checked_options, infer_network, named_options
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_items, as_network, dtypes_for
@@ -154,14 +154,9 @@ def infer(
     >>> gbdnn.infer([W, W], X, bias=-0.25, clip=2).to_dense(fill_value=0).tolist()
     [[0.125, 0.0], [0.75, 0.0]]
     """
-    given = {
-        "engine": engine,
-        "deduplicate": deduplicate,
-        "memory": memory,
-        "nthreads": nthreads,
-        "callback": callback,
-    }
-    options = checked_options(given, "infer")
+    options = checked_options(
+        engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads, callback=callback
+    )
     workers = None if executor is None else _workers(executor, options)
     net = _network(
         layers, options["nthreads"], features=features,
@@ -293,8 +288,9 @@ def plan(
         raise ArgumentTypeError("the network has no layers, so there is nothing to plan")
     first = net.infos[0]
     with engaged(run["nthreads"]):
-        X, _ = _rows_to_compute(net, as_features(features, "features"))
-    return plan_of(net, as_source(X, first.dtype, first.shape, nthreads=run["nthreads"]), **run)
+        held, _ = _rows_to_compute(net, as_features(features, "features"))
+        X = as_source(held, first.dtype, first.shape)
+    return plan_of(net, X, **run)
 
 
 def infer_to_store(
@@ -395,7 +391,7 @@ def _with_options(
 ) -> tuple[Network, dict[str, Any], Any]:
     """Return the network, the validated options of the run, and the given dtype."""
     own = {name: options.pop(name) for name in _OF_LAYERS if name in options}
-    run = checked_options(options, call)
+    run = named_options(options, call)
     return _network(layers, run["nthreads"], features=features, **own), run, own.get("dtype")
 
 
@@ -419,14 +415,15 @@ def _answer(
     net: Network, features: Any, dtype: Any, options: dict[str, Any], workers: Workers | None = None
 ) -> gb.Matrix:
     """Compute `infer`."""
-    hyper = None
-    if not isinstance(features, np.ndarray) or not len(net):
-        with engaged(options["nthreads"]):
-            features, hyper = _rows_to_compute(net, as_features(features, "features"))
-            if not len(net):
-                return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+    # GraphBLAS does not convert an array, and a Context takes longer than one input.
+    with engaged(None if isinstance(features, np.ndarray) else options["nthreads"]):
+        features, hyper = _rows_to_compute(net, as_features(features, "features"))
+        if not len(net):
+            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+        if workers is None:
+            X = as_source(features, net.infos[0].dtype, net.infos[0].shape)
     if workers is None:
-        Y = infer_network(net, features, **options)
+        Y = infer_network(net, X, **options)
     else:
         from gbdnn.distributed.executors.batches import infer_over
 

@@ -9,10 +9,10 @@ import numpy as np
 from gbdnn.arrays.answer import Answer
 from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
-from gbdnn.arrays.sources import DenseRows
+from gbdnn.arrays.sources import DenseRows, as_source
 from gbdnn.engine.plan import Engine
 from gbdnn.engine.run import infer_network
-from gbdnn.engine.shallow import is_shallow, run_shallow
+from gbdnn.engine.shallow import is_shallow, run_shallow, run_singles
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
 from gbdnn.kernels.fused import FUSED
@@ -110,7 +110,8 @@ class CompiledNetwork:
         shape = len(rows), self._ncols
         values = None if out is None else self._writable(out, x, shape[2 - x.ndim :]).reshape(shape)
         if not self._is_shallow:
-            Y = infer_network(self.network, rows, engine=self.engine, nthreads=self.nthreads)
+            X = as_source(rows, self._dtype)
+            Y = infer_network(self.network, X, engine=self.engine, nthreads=self.nthreads)
             found = Y.to_dense(fill_value=0, dtype=self._dtype)
             if values is None:
                 values = found
@@ -118,9 +119,11 @@ class CompiledNetwork:
                 values[:] = found
         else:
             values = np.empty(shape, self._dtype) if values is None else values
-            answer = Answer(*shape, self._dtype, values=values)
-            if len(rows):
-                X = DenseRows(rows, self._dtype)
+            few, X = len(rows) <= costs.SINGLES, DenseRows(rows, self._dtype)
+            if few:
+                run_singles(self.network, X, nthreads=self.nthreads, values=values)
+            else:
+                answer = Answer(*shape, self._dtype, values=values)
                 run_shallow(self.network, X, answer, nthreads=self.nthreads)
         if out is not None:
             return out

@@ -21,7 +21,7 @@ from gbdnn.runtime.first_use import gb
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Answer"]
+__all__ = ["Answer", "matrix_of"]
 
 _AT_ONCE = 256  # rows copied or converted at a time
 
@@ -67,14 +67,6 @@ class Answer:
         self._lock = threading.Lock()
         if self._to_array and values is None:
             self._allocate()  # early: memory of the call before can be used again
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> Answer:
-        """Return the answer with these values, taking ownership."""
-        found = cls(len(values), values.shape[1], values.dtype, dense=True, memory=0)
-        found.values = values
-        found.note_values()
-        return found
 
     def add(self, rows: SparseRows) -> None:
         """Add rows, identified by their ids."""
@@ -123,24 +115,16 @@ class Answer:
                 f" {needed / 2**30:,.0f} GiB; use infer_batches or infer_to_store"
             ) from err
 
-    def note_values(self) -> None:
-        """Compute the mask and the number of entries from values that the caller wrote."""
-        if not self._is_callers:
-            self.present = np.not_equal(self.values, 0, out=self.present)
-            self._entries = int(np.count_nonzero(self.present))
-            self._written = [np.arange(self._shape[0])]
-
-    def matrix(self, followed: np.ndarray | None = None, *, sparse: bool = False) -> gb.Matrix:
+    def matrix(self, followed: np.ndarray | None = None) -> gb.Matrix:
         """Return a matrix whose row i has the id ``followed[i]`` (default: i).
 
-        The matrix is sparse if `sparse` or if it has few entries. It takes over the arrays.
+        The matrix is sparse if it has few entries. It takes over the arrays.
         """
         nrows, ncols = self._shape
         rows, entries = self._rows(), self._entries
         if followed is not None and self._may_be_dense:
             entries = int(self._degrees(rows)[followed].sum())
-        is_dense = self._may_be_dense and not sparse and entries > 0
-        if not is_dense or not dense_pays(nrows * ncols, entries):
+        if not (self._may_be_dense and entries and dense_pays(nrows * ncols, entries)):
             for some in self._written_parts() if entries else ():
                 self._keep(SparseRows.from_array(self.values[some], some))
             self.values = self.present = None
@@ -155,11 +139,7 @@ class Answer:
                 some = others[start : start + _AT_ONCE]
                 values[some], present[some] = values[followed[some]], present[followed[some]]
         self.values = self.present = None
-        if entries == values.size:
-            return gb.Matrix.ss.import_fullr(values, take_ownership=True)
-        return gb.Matrix.ss.import_bitmapr(
-            values=values, bitmap=present, nvals=entries, take_ownership=True
-        )
+        return _imported(values, present, entries)
 
     def _put(self, rows: SparseRows) -> None:
         """Write rows to the arrays."""
@@ -199,3 +179,23 @@ class Answer:
             if self._may_be_dense:
                 some = self._entries > 0
                 self._to_array = some and dense_pays(self._elements, self._entries)
+
+
+def matrix_of(values: np.ndarray, *, sparse: bool = False) -> gb.Matrix:
+    """Return an array as a matrix without stored zeros, taking ownership.
+
+    The matrix is sparse if `sparse` or if it has few entries.
+    """
+    present = values != 0
+    entries = int(np.count_nonzero(present))
+    if sparse or not entries or not dense_pays(values.size, entries):
+        return SparseRows.from_array(values).matrix()
+    return _imported(values, present, entries)
+
+
+def _imported(values: np.ndarray, present: np.ndarray, entries: int) -> gb.Matrix:
+    if entries == values.size:
+        return gb.Matrix.ss.import_fullr(values, take_ownership=True)
+    return gb.Matrix.ss.import_bitmapr(
+        values=values, bitmap=present, nvals=entries, take_ownership=True
+    )

@@ -112,6 +112,8 @@ def as_features(x: Any, what: str) -> Any:
     As for `as_held`. A Vector, or a list of them, becomes a matrix of rows, and lists of numbers
     become arrays. A 1-D array is one input.
     """
+    if type(x) is np.ndarray and x.ndim == 2:  # fast for the sake of single inputs
+        return x
     x = as_held(x, what)
     if not is_vectors(x):
         x = as_array(x, what) if isinstance(x, list | tuple) else x

@@ -14,7 +14,6 @@ import numpy as np
 
 from gbdnn.arrays.checks import finite, floating, require_exact, require_room
 from gbdnn.arrays.matrices import (
-    as_features,
     as_rows,
     dtype_of,
     is_graphblas,
@@ -25,7 +24,6 @@ from gbdnn.arrays.matrices import (
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import ShapeError
 from gbdnn.runtime.first_use import gb
-from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +39,7 @@ DENSE = 1 / 16
 
 _SAMPLE = 64  # rows from which the number of entries is estimated
 _AT_ONCE = 256  # rows checked at a time
+_COPIED = 1 << 16  # elements of matrices that are copied: each call of GraphBLAS takes 10 us
 _MANY_ROWS = 1 << 16  # fewer take little time even if they are empty
 
 
@@ -206,25 +205,14 @@ class HyperRows(NamedTuple):
         )  # fmt: skip
 
 
-def as_source(
-    features: Any,
-    dtype: np.dtype,
-    layer: tuple[int, int] | None = None,
-    *,
-    nthreads: int | None = None,
-) -> RowSource:
-    """Return features as a source of a dtype; raise if they are invalid.
+def as_source(features: Any, dtype: np.dtype, layer: tuple[int, int] | None = None) -> RowSource:
+    """Return features, a result of `as_features`, as a source; raise if they are invalid.
 
     Arrays, row-wise matrices, CSR arrays and stores are read in place. A full matrix, or a bitmap
     with many entries, is copied to an array. Other matrices are converted. `layer` is the shape of
     the first layer, if the features must fit one.
     """
-    if isinstance(features, np.ndarray) and features.ndim == 2:
-        shape_of(features, "features")
-        X: RowSource = DenseRows(np.asarray(features), dtype)
-    else:
-        with engaged(nthreads):
-            X = _source_of(as_features(features, "features"), dtype)
+    X = _source_of(features, dtype)
     if layer is not None and X.ncols != layer[0]:
         raise ShapeError(
             f"features are {X.nrows} x {X.ncols}, but layer 0 is {layer[0]} x {layer[1]};"
@@ -245,15 +233,15 @@ def dense_pays(elements: float, entries: float) -> bool:
 
 def _source_of(features: Any, dtype: np.dtype) -> RowSource:
     """Return features of any supported kind as a source."""
-    if is_source(features):
+    if not isinstance(features, np.ndarray) and is_source(features):
         if features.dtype == dtype:
             found: RowSource = features
             return found
         shape, read = (features.nrows, features.ncols), features.sparse_rows
         return HeldRows(shape, read, features.nvals, features.largest, dtype)
     nrows, ncols = shape_of(features, "features")
-    if isinstance(features, np.ndarray):  # from a table or a tensor
-        return DenseRows(features, dtype)
+    if isinstance(features, np.ndarray):
+        return DenseRows(np.asarray(features), dtype)
     floating(dtype_of(features), "features")
     require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
     if is_dense(features):
@@ -275,7 +263,7 @@ def _held(features: Any, dtype: np.dtype) -> RowSource | None:
 
         nvals = len(indices)
         largest = max(float(data.max(initial=0)), -float(data.min(initial=0)))
-    elif _is_matrix(features) and features.ss.orientation == "rowwise":
+    elif _reads_in_place(features):
 
         def read(start: int, stop: int) -> SparseRows:
             return SparseRows.from_matrix(features[start:stop, :].new(name="rows"))
@@ -286,6 +274,12 @@ def _held(features: Any, dtype: np.dtype) -> RowSource | None:
     if not largest <= float(np.finfo(dtype).max):
         return None
     return HeldRows(features.shape, read, nvals, largest, dtype)
+
+
+def _reads_in_place(features: Any) -> bool:
+    """Whether a row-wise matrix is so large that copying it takes longer than reading parts."""
+    large = _is_matrix(features) and features.nrows * features.ncols > _COPIED
+    return bool(large and features.ss.orientation == "rowwise")
 
 
 def _is_sound(A: Any) -> bool:

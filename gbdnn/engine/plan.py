@@ -1,8 +1,9 @@
 """The plan of a run: kernels, sizes and rules, chosen before the run by a cost model.
 
-`choose` is a pure function from `Facts` (network, features, machine, options, and whether code is
-compiled) to a `Plan`. What depends on the inputs that survive is a rule of the plan: whether inputs
-are computed as sparse rows or in blocks. `settled` loads compiled code before the run.
+`choose` is a function from `Facts` (network, features, options, and whether code is compiled) to a
+`Plan`, with the cost model of this machine. What depends on the inputs that survive is a rule of
+the plan: whether inputs are computed as sparse rows or in blocks. `settled` loads compiled code
+before the run.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from gbdnn.kernels.overflow import may_overflow
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.kernels.worth import Investment
 from gbdnn.model.tables import Table
-from gbdnn.runtime.machine import Machine, machine
+from gbdnn.runtime.machine import machine
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
@@ -37,17 +38,20 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
 __all__ = [
-    "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes", "choose", "division",
-    "layer_bytes", "plan_layers", "plan_of", "settled", "sizes",
+    "ENGINES", "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes", "choose",
+    "division", "layer_bytes", "plan_layers", "plan_of", "settled", "sizes",
 ]  # fmt: skip
 
 Engine = Literal["auto", "graphblas", "fused", "sparse", "full"]
 """Kernels of a run: "auto" and "graphblas" choose per layer, the others force one kernel."""
+ENGINES = get_args(Engine)
 
 _CHOOSE = ("auto", "graphblas")
 
 MEMORY = 512 << 20
 """Default memory budget of `infer` in bytes, beyond weights, features and answer."""
+
+_PLANS = 256  # kept per network
 
 _WAITING = 64 << 20  # bytes of blocks that wait between windows; more would not fit the caches
 
@@ -195,13 +199,11 @@ class NetworkFacts(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """All that a plan depends on.
+    """All that a plan depends on, apart from the machine.
 
     Attributes
     ----------
     net : NetworkFacts
-    machine : Machine
-        On which the cost model depends.
     inputs : int
     entries : float
         Nonzero features, estimated. Of a few dense inputs all features count if that is enough.
@@ -218,7 +220,6 @@ class Facts(NamedTuple):
     """
 
     net: NetworkFacts
-    machine: Machine
     inputs: int
     entries: float
     is_dense: bool
@@ -507,7 +508,6 @@ def plan_of(
     prepares = auto and preparing > costs.PREPARE_AT_ONCE
     facts = Facts(
         net=of_net,
-        machine=machine(),
         inputs=X.nrows,
         entries=X.nrows * X.ncols if few else X.nvals,
         is_dense=X.dense_rows is not None,
@@ -520,11 +520,30 @@ def plan_of(
         prepares_from=_past(net).left(preparing) if prepares else 0.0,
         compiles_from=FUSED.work_left(of_net.dtype) if auto else 0.0,
     )
-    plan = choose(facts)
+    plan = net.prepared(_KnownPlans).plan(facts) if few else choose(facts)
     if few and not plan.is_single_window:
         threads = available() if nthreads is None else nthreads
         plan = choose(facts._replace(entries=X.nvals, threads=threads))
     return plan
+
+
+class _KnownPlans:
+    """Plans of a network's runs with few dense inputs, which take longer to make than to follow."""
+
+    def __init__(self, net: Network) -> None:
+        self._plans: dict[Any, Plan] = {}
+
+    def plan(self, facts: Facts) -> Plan:
+        """Return the plan for these facts of the network."""
+        if facts.prepares_from or facts.compiles_from:  # they differ in each call
+            return choose(facts)
+        key = machine(), *facts[1:]
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            found = self._plans[key] = choose(facts)
+        return found
 
 
 def settled(plan: Plan, net: Network) -> Plan:

@@ -21,19 +21,19 @@ import threading
 from collections import defaultdict, deque
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.answer import Answer
+from gbdnn.arrays.answer import Answer, matrix_of
 from gbdnn.arrays.checks import as_bytes, as_nthreads, as_word, require_callable
-from gbdnn.arrays.sources import DenseRows, as_source
+from gbdnn.arrays.sources import DenseRows
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
-from gbdnn.engine.plan import MEMORY, Engine, plan_layers, plan_of, settled
+from gbdnn.engine.plan import ENGINES, MEMORY, Engine, plan_layers, plan_of, settled
 from gbdnn.engine.progress import current
-from gbdnn.engine.shallow import run_shallow
+from gbdnn.engine.shallow import run_shallow, run_singles
 from gbdnn.engine.stats import Watch
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels import costs
@@ -47,7 +47,6 @@ from gbdnn.runtime.threads import engaged, share
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.arrays.sources import RowSource
     from gbdnn.engine.loader import Loaded
     from gbdnn.engine.plan import Plan
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
-__all__ = ["checked_options", "infer_network"]
+__all__ = ["checked_options", "infer_network", "named_options"]
 
 _TEMPORARIES = 4  # sparse matrices that the sparse kernel holds at the same time
 _STOPS = (6, 10, 14, 20)  # layers before which the first windows end
@@ -71,7 +70,7 @@ _log = logging.getLogger("gbdnn.inference")
 
 def infer_network(
     net: Network,
-    features: MatrixLike,
+    X: RowSource,
     *,
     engine: Engine = "auto",
     deduplicate: bool | Literal["auto"] = "auto",
@@ -80,14 +79,12 @@ def infer_network(
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
     """Compute `infer` for a network with at least one layer and checked options."""
-    first = net.infos[0]
-    X = as_source(features, first.dtype, first.shape, nthreads=nthreads)
     plan = plan_of(
         net, X, engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads,
         callback=callback,
     )  # fmt: skip
-    plan = settled(plan, net)
-    current().begin(net.infos, X.nrows, plan)
+    plan, progress = settled(plan, net), current()
+    progress.begin(net.infos, X.nrows, plan)
     if not plan.is_single_window:
         merged = Merged(X.nrows, always=deduplicate != "auto") if deduplicate else None
         with engaged(nthreads):
@@ -95,27 +92,48 @@ def infer_network(
             Y = run.answer()
         _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
         return Y
-    dense, few = X.dense_rows is not None, plan.facts.inputs
-    rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), first.dtype)
-    answer = Answer(few, net.shape[1], first.dtype, dense=True, memory=memory)
-    run_shallow(net, rows, answer, nthreads=nthreads, sizes=plan.sizes, progress=current())
     _log.info("engine %s: %s kernel in a single window", engine, FUSED.name)
-    return answer.matrix(sparse=not dense)
+    dense, few = X.dense_rows is not None, X.nrows
+    rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), X.dtype)
+    if few <= costs.SINGLES:
+        values = run_singles(net, rows, nthreads=nthreads)
+        if progress.is_watched:
+            progress.computed(0, [few] * len(net), few, FUSED.name)
+        return matrix_of(values, sparse=not dense)
+    answer = Answer(few, net.shape[1], X.dtype, dense=True, memory=memory)
+    run_shallow(net, rows, answer, nthreads=nthreads, sizes=plan.sizes, progress=progress)
+    return answer.matrix() if dense else matrix_of(answer.arrays()[0], sparse=True)
 
 
-def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
-    """Return all options of a run; raise the errors of `infer` for invalid ones."""
-    defaults: Any = infer_network.__kwdefaults__
-    for name in options.keys() - defaults.keys():
+def named_options(options: dict[str, Any], call: str) -> dict[str, Any]:
+    """Return `checked_options`; raise ArgumentTypeError for other names."""
+    known: Any = checked_options.__kwdefaults__
+    for name in options.keys() - known.keys():
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    found = defaults | options
-    as_word(found["engine"], "engine", get_args(Engine))
-    deduplicate = found["deduplicate"]
-    is_flag = isinstance(deduplicate, bool | np.bool_)
-    if not is_flag and not (isinstance(deduplicate, str) and deduplicate == "auto"):
+    return checked_options(**options)
+
+
+def checked_options(
+    *,
+    engine: Engine = "auto",
+    deduplicate: bool | Literal["auto"] = "auto",
+    memory: int | str = MEMORY,
+    nthreads: int | None = None,
+    callback: Callable[[LayerStats], object] | None = None,
+) -> dict[str, Any]:
+    """Return the options of `infer_network`; raise the errors of `infer` for invalid ones."""
+    as_word(engine, "engine", ENGINES)
+    is_auto = isinstance(deduplicate, str) and deduplicate == "auto"
+    if not is_auto and not isinstance(deduplicate, bool | np.bool_):
         raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")
-    require_callable(found["callback"], "callback")
-    return found | {"memory": as_bytes(found["memory"]), "nthreads": as_nthreads(found["nthreads"])}
+    require_callable(callback, "callback")
+    return {
+        "engine": engine,
+        "deduplicate": deduplicate,
+        "memory": as_bytes(memory),
+        "nthreads": as_nthreads(nthreads),
+        "callback": callback,
+    }
 
 
 class _Window(NamedTuple):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.network import Network
 
-__all__ = ["is_shallow", "run_shallow"]
+__all__ = ["is_shallow", "run_shallow", "run_singles"]
 
 _log = logging.getLogger("gbdnn.inference")
 
@@ -45,6 +45,15 @@ _MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
 def is_shallow(net: Network) -> bool:
     """Whether `run_shallow` can compute a network exactly, regardless of cost."""
     return net.in_memory and net.prepared(NetworkFacts.of).is_exact
+
+
+def run_singles(
+    net: Network, X: DenseRows, *, nthreads: int | None, values: np.ndarray | None = None
+) -> np.ndarray:
+    """Compute inputs one by one; return the activations of the last layer, in `values` if given."""
+    found = np.empty((X.nrows, net.shape[1]), X.dtype) if values is None else values
+    net.prepared(_Singles).run(X, found, nthreads)
+    return found
 
 
 def run_shallow(
@@ -60,10 +69,6 @@ def run_shallow(
 
     `sizes` are those of a plan; by default memory is not limited.
     """
-    if X.nrows <= costs.SINGLES:
-        net.prepared(_Singles).run(X, answer, nthreads)
-        progress.computed(0, [X.nrows] * len(net), X.nrows, FUSED.name)
-        return
     facts = net.prepared(NetworkFacts.of)
     if sizes is None:
         width, workers = division(facts, net.shape[0], X.nrows, nthreads, 1 << 62)
@@ -176,11 +181,10 @@ class _Singles:
         self._shares: dict[int, list[list[FusedLayer]]] = {}
         self._idle: dict[int, list[FusedSingle]] = defaultdict(list)  # reused by the next call
 
-    def run(self, X: DenseRows, answer: Answer, nthreads: int | None) -> None:
-        """Write the activations of each input to the answer."""
+    def run(self, X: DenseRows, values: np.ndarray, nthreads: int | None) -> None:
+        """Write the activations of each input to a row of `values`."""
         count, faulty = _at_most(self._most, nthreads), -1
         single = _taken(self._idle[count], partial(self._single, count))
-        values, _ = answer.arrays()
         for n, x in enumerate(X.dense_rows(0, X.nrows)):
             faulty = max(faulty, single.run(x, values[n]))
         self._idle[count].append(single)
@@ -188,7 +192,6 @@ class _Singles:
             X.require_finite(0, X.nrows)
         elif faulty >= 0:
             raise non_finite(faulty, self._infos[faulty])
-        answer.note_values()
 
     def _single(self, count: int) -> FusedSingle:
         for n in (1, count):

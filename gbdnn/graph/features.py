@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.answer import Answer
+from gbdnn.arrays.answer import matrix_of
 from gbdnn.arrays.matrices import as_held, dtype_of, shape_of
 from gbdnn.arrays.sources import is_source
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -110,4 +110,4 @@ def is_shared(Y: Any, X: Any) -> bool:
 
 def as_answer(Y: np.ndarray) -> gb.Matrix:
     """Return an array as a matrix without stored zeros, taking ownership."""
-    return Answer.of(Y if Y.base is None and Y.flags.carray else Y.copy()).matrix()
+    return matrix_of(Y if Y.base is None and Y.flags.carray else Y.copy())

@@ -289,9 +289,10 @@ class _Run:
         for start in range(0, len(out), step):
             stop = min(start + step, len(out))
             part = Y[start:stop] if isinstance(Y, np.ndarray) else _rows(Y, start, stop)
+            X = as_source(part, layer.dtype)
             try:
                 found = infer_network(
-                    chain, part, engine=self._engine, memory=MEMORY, nthreads=self._nthreads
+                    chain, X, engine=self._engine, memory=MEMORY, nthreads=self._nthreads
                 )
             except NonFiniteError:
                 raise non_finite(k, layer) from None

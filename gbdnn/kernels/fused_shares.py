@@ -177,7 +177,7 @@ class FusedSingle:
             {"TABLE": address(table), "COUNT": n}
             for table, n in zip(tables, (1, count), strict=True)
         ]
-        self._nrows = infos[0].nrows
+        self._nrows, self._choice = infos[0].nrows, -1
         self._last = (self._z if len(infos) % 2 else self._y)[: infos[-1].ncols]
 
     def run(self, x: np.ndarray, out: np.ndarray) -> int:
@@ -191,7 +191,9 @@ class FusedSingle:
         """
         self._y[: self._nrows] = x
         helped = self._job.wake_helpers()
-        self._job.set(**self._choices[helped])
+        if helped != self._choice:
+            self._job.set(**self._choices[helped])
+            self._choice = helped
         faulty = self._job.run()
         self._job.end(helped=helped)
         out[:] = self._last

@@ -114,6 +114,7 @@ else:
 COMPLETION = threading.RLock()
 """Held while accessing a caller's object that may have pending work."""
 
+_WITHOUT_OPERANDS = {"Matrix", "Vector", "Scalar"}
 _NUMBERS = {int, float, bool, np.float64, np.float32, np.int64}  # lists of these may be long
 
 
@@ -143,7 +144,8 @@ def complete(x: Any) -> None:
             for each in x:
                 complete(each)
         return
-    if type(x).__module__.startswith("graphblas.core."):  # operands of an expression
+    kind = type(x)
+    if kind.__module__.startswith("graphblas.core.") and kind.__name__ not in _WITHOUT_OPERANDS:
         for name in ("args", "left", "right", "parent"):
             complete(getattr(x, name, None))
     if is_object(x):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, finite
-from gbdnn.arrays.matrices import to_array
+from gbdnn.arrays.matrices import as_features, to_array
 from gbdnn.arrays.sources import DenseRows, as_source, is_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.run import infer_network
@@ -110,8 +110,8 @@ def as_inputs(X: Any, net: Network) -> Inputs:
 
     Sparse features stay sparse. Stored features are read at once if they fit into `MEMORY`.
     """
-    source = as_source(X, net.infos[0].dtype, net.infos[0].shape)
-    dtype = net.infos[0].dtype
+    X, dtype = as_features(X, "features"), net.infos[0].dtype
+    source = as_source(X, dtype, net.infos[0].shape)
     if isinstance(source, DenseRows):
         source.largest  # noqa: B018 -- raises if a value is not finite
         return ArrayInputs(source.array, dtype)
@@ -206,7 +206,8 @@ def as_weights(sample_weight: Any, inputs: int) -> np.ndarray:
 
 def answers(net: Network, X: np.ndarray, nthreads: int) -> np.ndarray:
     """Return a network's answer to an array as an array."""
-    Y = infer_network(net, X, deduplicate=False, nthreads=nthreads)
+    source = as_source(X, net.infos[0].dtype, net.infos[0].shape)
+    Y = infer_network(net, source, deduplicate=False, nthreads=nthreads)
     return to_array(Y)
 
 

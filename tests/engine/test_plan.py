@@ -6,6 +6,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 from conftest import network, uncompiled
+from machines import using
 from networks import converging
 from oracles import case
 
@@ -161,3 +162,32 @@ def test_nothing_to_plan():
         gbdnn.plan([np.eye(3)], np.eye(3), executor=None)
     with pytest.raises(errors.ShapeError, match="pass features with 3 columns"):
         gbdnn.plan([np.eye(3)], np.eye(4))
+
+
+def test_plans_of_a_few_inputs_are_kept_by_all_that_they_depend_on():
+    net, X = network(CASE.layers), CASE.X[:5].astype("f4")
+    plan = gbdnn.plan(net, X, nthreads=1)
+    assert gbdnn.plan(net, X.astype("f8").astype("f4"), nthreads=1) is plan
+    others = [
+        *(gbdnn.plan(net, X[:n], nthreads=1) for n in (1, 2, 3)),
+        *(gbdnn.plan(net, X, nthreads=1, **{name: x}) for name, x in (
+            ("engine", "fused"), ("memory", "1MiB"), ("deduplicate", True), ("callback", id),
+        )),
+        gbdnn.plan(net, X, nthreads=3),
+    ]  # fmt: skip
+    assert all(other != plan for other in others)
+    for threads in (1, 3, 8):
+        with gb.ss.Context(engage=False, nthreads=threads):
+            assert gbdnn.plan(net, X).facts.threads == threads
+    for size in range(600):  # only some are kept
+        gbdnn.plan(net, X, memory=10**6 + size)
+    (known,) = [each for each in net._prepared.made() if hasattr(each, "plan")]
+    assert len(known._plans) < 600
+
+
+def test_a_plan_is_made_again_on_another_machine():
+    net, X = gbdnn.Network([np.ones((1024, 1024))]), np.ones((64, 1024))
+    with using("Haswell laptop"):
+        plan = gbdnn.plan(net, X, nthreads=1)
+    with using("Sapphire Rapids, 64 cores"):
+        assert gbdnn.plan(net, X, nthreads=1).sizes != plan.sizes

@@ -183,10 +183,11 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
     options = task.options
     with engaged(options["nthreads"]):
         net = _network(task.network, options["memory"])
+        X = as_source(_features(task.features), net.infos[0].dtype, net.infos[0].shape)
     work = current() if current().is_watched else RunProgress()
     before = dict(work.kernels)
     with watched(work):
-        Y = infer_network(net, _features(task.features), **options)
+        Y = infer_network(net, X, **options)
     rows = SparseRows.from_matrix(Y)
     inputs, alive, entries = rows.nrows, int((rows.degrees > 0).sum()), rows.nvals
     sent = None
@@ -233,11 +234,11 @@ def _read_features(source: Any) -> Any:
 
 
 def _features(given: Any) -> Any:
-    """Return features as `infer` takes them."""
+    """Return the features of a task in the form that `as_source` takes."""
     if isinstance(given, CompactRows):
-        return given.rows().matrix()
+        return given.rows(np.arange(len(given.indptr) - 1))
     if not isinstance(given, StoredRange):
-        return given
+        return as_features(given, "features")
     with _READING:
         found = _read_features(given.source)
     return found[given.start : given.stop]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from gbdnn.arrays.checks import as_list, as_word, require_callable, whole_number
+from gbdnn.arrays.matrices import as_features
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.mpi.ranks import Ranks
@@ -19,7 +20,7 @@ from gbdnn.distributed.mpi.stages import HeldLayers, Stage, batches, measured_cu
 from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.plan import MEMORY
 from gbdnn.engine.progress import RunProgress, watched
-from gbdnn.engine.run import checked_options
+from gbdnn.engine.run import named_options
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.optional import require
@@ -159,7 +160,7 @@ class _Pipeline:
 
     def check(self, layers: Any, features: Any, given: dict[str, Any]) -> dict[str, Any]:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
-        self._options = checked_options(self._options, "pipeline")
+        self._options = named_options(self._options, "pipeline")
         require_callable(given["report"], "report")
         if given["batch"] is not None:
             whole_number(given["batch"], "batch", least=1)
@@ -176,6 +177,7 @@ class _Pipeline:
                     " ranks"
                 )
             if self._ranks.rank == 0:
+                features = as_features(features, "features")
                 self._X = as_source(features, net.infos[0].dtype, net.infos[0].shape)
         return {
             "network": [f"{info.shape} {info.edges} {info.describe()}" for info in net.infos],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
@@ -89,7 +90,7 @@ class Stage:
         self.inputs += len(ids)
         last = self._first + len(self._part) - 1
         with naming(f"layers {self._first} to {last}, counted from 0"):
-            Y = infer_network(self._part, _as_inputs(batch), **self._options)
+            Y = infer_network(self._part, _as_inputs(batch, self._part), **self._options)
         rows = SparseRows.from_matrix(Y, ids)
         return rows.without_empty_rows() if self._drops else rows
 
@@ -120,7 +121,7 @@ def measured_cuts(
     `options` are keywords of `infer_network`.
     """
     some, records = _sample(X), list[LayerStats]()
-    infer_network(net, some, **options | {"callback": records.append})
+    infer_network(net, _as_inputs(some, net), **options | {"callback": records.append})
     table = per_layer(records, len(net))
     seconds = table["seconds"] if X.nrows else [info.edges for info in net.infos]
     before = some.size if isinstance(some, np.ndarray) else some.nvals
@@ -185,7 +186,7 @@ def _sample(X: RowSource) -> Any:
     parts: list[Any] = [_rows_between(X, start, start + each) for start in starts]
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
-    return _as_inputs(SparseRows.joined(parts))
+    return SparseRows.joined(parts)
 
 
 def _rows_between(X: RowSource, start: int, stop: int) -> SparseRows | np.ndarray:
@@ -198,11 +199,11 @@ def _rows_between(X: RowSource, start: int, stop: int) -> SparseRows | np.ndarra
     return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, ids)
 
 
-def _as_inputs(batch: SparseRows | np.ndarray) -> Any:
+def _as_inputs(batch: SparseRows | np.ndarray, net: Network) -> RowSource:
     """Return a batch as `infer_network` takes it, with its rows counted from 0."""
-    if isinstance(batch, np.ndarray):
-        return batch
-    return SparseRows(batch.indptr, batch.columns, batch.values, batch.ncols)
+    if not isinstance(batch, np.ndarray):
+        batch = SparseRows(batch.indptr, batch.columns, batch.values, batch.ncols)
+    return as_source(batch, net.infos[0].dtype)
 
 
 @dataclass(frozen=True)
