@@ -426,10 +426,9 @@ def test_the_calls_of_graphblas_are_fp32(engine):
 
 @pytest.mark.slow
 def test_official_answer(infer, official):
-    from gbdnn.challenge import read_challenge_network
     from gbdnn.io import read_categories, read_tsv
 
-    net = read_challenge_network(official, 1024)
+    net = gbdnn.load(official, neurons=1024)
     X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
     truth = read_categories(official / "DNN" / "neuron1024-l120-categories.tsv")
     assert len(net) == 120

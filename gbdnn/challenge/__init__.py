@@ -3,7 +3,6 @@
 from gbdnn.challenge.outcome import Outcome, run
 from gbdnn.challenge.problems import Problem, generated, official
 from gbdnn.challenge.published import PUBLISHED, Rate
-from gbdnn.io.challenge.network import read_challenge_network
 
 __all__ = [
     "PUBLISHED",
@@ -12,7 +11,6 @@ __all__ = [
     "Rate",
     "generated",
     "official",
-    "read_challenge_network",
     "run",
 ]
 

@@ -13,7 +13,8 @@ from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import CHALLENGE, radixnet
 from gbdnn.io import read_categories, read_idx, read_tsv
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
-from gbdnn.io.challenge.network import read_challenge_network
+from gbdnn.io.challenge.network import iter_layers
+from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import shown
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     import graphblas as gb
     import numpy as np
-
-    from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
 
@@ -192,7 +191,7 @@ def official(
                     f"{file} lists input {known[-1] + 1}, but only {features.nrows} images are"
                     f" used; pass inputs={features.nrows} to restrict the check to them"
                 )
-    network = read_challenge_network(directory, neurons, layers, progress=progress)
+    network = Network(iter_layers(directory, neurons, layers, progress=progress))
     degree = CHALLENGE[neurons].degree
     files = find_layers(directory, neurons, layers)
     for file, layer in zip(files, network.infos, strict=True):

@@ -15,7 +15,7 @@ from gbdnn.errors import FormatError, ShapeError
 from gbdnn.io.challenge.tsv import read_tsv
 from gbdnn.io.frameworks.matrix_market import parse
 from gbdnn.io.numpy_files import read_numpy
-from gbdnn.io.reading import WRONG, as_limit, foreign_errors, open_checked, read_unzipped
+from gbdnn.io.reading import WRONG, foreign_errors, open_checked, read_unzipped
 from gbdnn.io.store import StoredFeatures, open_features
 from gbdnn.runtime.first_use import gb
 
@@ -39,7 +39,6 @@ def read_features(
     nrows: int | None = None,
     ncols: int | None = None,
     dtype: Any = None,
-    unpacked_limit: int | None = None,
 ) -> gb.Matrix:
     """Read features from a file or a store.
 
@@ -55,8 +54,6 @@ def read_features(
         largest index).
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         Of tab-separated values and images of bytes. Other values keep their dtype.
-    unpacked_limit : int, optional
-        As for `read_idx`; includes the row pointers of a sparse ``.npz``.
 
     Returns
     -------
@@ -70,8 +67,8 @@ def read_features(
         The file does not exist; polars (text), SciPy (sparse matrices) or safetensors (stores) is
         not installed.
     FormatError
-        The file is damaged, truncated or in another format, or it unpacks to more than
-        `unpacked_limit`.
+        The file is damaged, truncated or in another format, or it unpacks to more than 64 MiB and
+        to more than 100 times its size.
     ShapeError
         The array has fewer than two dimensions, or its shape differs from `nrows` and `ncols`.
 
@@ -83,17 +80,21 @@ def read_features(
     >>> gbdnn.io.read_features(file, ncols=784).shape
     (2, 784)
     """
-    file, limit = as_path(path), as_limit(unpacked_limit)
+    file = as_path(path)
     kind = as_dtype("FP32" if dtype is None else dtype)
     wanted = [
         None if n is None else whole_number(n, what, least=0)
         for n, what in ((nrows, "nrows"), (ncols, "ncols"))
     ]
     if not tells_shape(file):
-        return read_tsv(file, nrows=nrows, ncols=ncols, dtype=kind, unpacked_limit=limit)
-    found = _found(file, kind, limit)
+        return read_tsv(file, nrows=nrows, ncols=ncols, dtype=kind)
+    found = _found(file, kind)
     if isinstance(found, StoredFeatures):
         found = found.matrix()
+    elif isinstance(found, np.ndarray):
+        if found.ndim < 2:
+            raise ShapeError(f"{file}: features must have two dimensions, not shape {found.shape}")
+        found = found.reshape(len(found), math.prod(found.shape[1:]))
     for n, want, name in zip(found.shape, wanted, ("rows", "columns"), strict=True):
         if want not in (None, n):
             raise ShapeError(
@@ -102,7 +103,7 @@ def read_features(
     return found if isinstance(found, gb.Matrix) else _matrix(found)
 
 
-def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = None) -> np.ndarray:
+def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     r"""Read labels: a nonnegative integer for each input.
 
     Parameters
@@ -110,8 +111,6 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
     path : path-like
         ``.npy`` or ``.npz`` with one array, IDX (detected by its header), or text with one number
         per line, every line ending in LF or CR LF. Text and IDX may be compressed with gzip.
-    unpacked_limit : int, optional
-        As for `read_idx`.
 
     Returns
     -------
@@ -131,11 +130,11 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
     >>> gbdnn.io.read_labels(file).tolist()
     [7, 0]
     """
-    file, limit = as_path(path), as_limit(unpacked_limit)
+    file = as_path(path)
     if file.name.lower().endswith(_NUMPY):
-        found = read_numpy(file, limit)
-    elif (data := read_unzipped(file, limit)).startswith(b"\0\0"):
-        found = read_idx(file, unpacked_limit=limit)
+        found = read_numpy(file)
+    elif (data := read_unzipped(file)).startswith(b"\0\0"):
+        found = read_idx(file)
     else:
         found = _lines(file, data)
     if not isinstance(found, np.ndarray) or found.ndim != 1:
@@ -147,16 +146,13 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
     return found
 
 
-def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None) -> np.ndarray:
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """Read an array from an IDX file, the format of the MNIST files.
 
     Parameters
     ----------
     path : path-like
         Plain or compressed with gzip, detected by its first bytes.
-    unpacked_limit : int, optional
-        Maximum number of bytes after decompression. Default: 64 MiB, or 100 times the size of the
-        file if that is more.
 
     Returns
     -------
@@ -169,7 +165,7 @@ def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None)
         The file does not exist or cannot be read.
     FormatError
         The file is not IDX, is truncated, has bytes after the last element, or unpacks to more than
-        `unpacked_limit`.
+        64 MiB and to more than 100 times its size.
 
     Examples
     --------
@@ -181,7 +177,7 @@ def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None)
     """
     # Two zero bytes, one for the type, one for the rank; the sizes; the elements, all big-endian.
     file = as_path(path)
-    data = read_unzipped(file, as_limit(unpacked_limit))
+    data = read_unzipped(file)
     if data[:2] != b"\0\0" or len(data) < 4 or data[2] not in _TYPES:
         begin = f"begins with {data[:4].hex(' ')}" if data else "is empty"
         raise FormatError(f"{file}: not an IDX file: it {begin}")
@@ -218,48 +214,35 @@ def tells_shape(path: Path) -> bool:
         return False
 
 
-def _found(path: Path, dtype: np.dtype, limit: int | None) -> Any:
+def _found(path: Path, dtype: np.dtype) -> Any:
     name = path.name.lower()
     if _is_store(path):
         return open_features(path)
     if name.endswith(_MTX):
-        return parse(read_unzipped(path, limit), path)
+        return parse(read_unzipped(path), path)
     if name.endswith(_NUMPY):
-        found = read_numpy(path, limit)
-        return _rows(path, found) if isinstance(found, np.ndarray) else found
-    found = read_idx(path, unpacked_limit=limit)
-    if found.dtype == np.uint8:
-        found = np.multiply(found, dtype.type(1 / 255), dtype=dtype)
-    return _rows(path, found)
+        return read_numpy(path)
+    found = read_idx(path)
+    return (
+        np.multiply(found, dtype.type(1 / 255), dtype=dtype) if found.dtype == np.uint8 else found
+    )
 
 
 def _matrix(found: Any) -> gb.Matrix:
     """Return a NumPy or SciPy array as a Matrix of the same dtype; FP16 becomes FP32."""
-    dtype = found.dtype.newbyteorder("=") if found.dtype != np.float16 else np.dtype("float32")
-    found = found.astype(dtype, copy=False)
+    if found.dtype == np.float16:
+        found = found.astype(np.float32)
     if isinstance(found, np.ndarray):
         return gb.Matrix.ss.import_fullr(np.ascontiguousarray(found), take_ownership=True)
-    if found.format == "coo":  # may have far more rows than entries
-        return gb.Matrix.from_coo(
-            *found.coords,
-            found.data,
-            nrows=found.shape[0],
-            ncols=found.shape[1],
-            dup_op=gb.binary.plus,
-        )
-    found = found.tocsr()
-    found.sum_duplicates()
-    return gb.io.from_scipy_sparse(found)
+    if found.format == "csr":
+        found.sum_duplicates()
+    else:
+        found = found.tocoo()  # which may have far more rows than entries
+    return gb.io.from_scipy_sparse(found, dup_op=gb.binary.plus)
 
 
 def _is_store(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 -- Path.is_dir() raises for names too long
-
-
-def _rows(path: Path, found: np.ndarray) -> np.ndarray:
-    if found.ndim < 2:
-        raise ShapeError(f"{path}: features must have two dimensions, not shape {found.shape}")
-    return found.reshape(len(found), math.prod(found.shape[1:]))
 
 
 def _lines(path: Path, data: bytes) -> np.ndarray:

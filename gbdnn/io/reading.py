@@ -9,11 +9,10 @@ import os
 import stat
 import zipfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 
-from gbdnn.arrays.checks import whole_number
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, ReadError, TooLargeError
 
 if TYPE_CHECKING:
@@ -38,10 +37,11 @@ _PIECE = 1 << 24  # bytes
 
 @contextmanager
 def foreign_errors(path: object, fault: str) -> Iterator[None]:
-    """Convert exceptions of other packages in the block to a FormatError that names the file.
+    """Convert exceptions of another package to a FormatError that names the file.
 
-    Errors of gbdnn and exceptions that are not about the file (KeyboardInterrupt) pass unchanged. A
-    MemoryError becomes a TooLargeError, and an error of the operating system a ReadError.
+    The block contains only calls of that package: on damaged files, packages raise exceptions of
+    any type, like those of a fault in gbdnn. A MemoryError becomes a TooLargeError, and an error of
+    the operating system a ReadError.
     """
     try:
         yield
@@ -86,65 +86,40 @@ def read_errors(path: object) -> Iterator[None]:
 
 
 @contextmanager
-def open_checked(
-    path: Path, limit: int | None = None, fault: str = "cannot be read"
-) -> Iterator[BinaryIO]:
+def open_checked(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading, with a limit on decompression.
 
     Yields the file, or its decompressed content for gzip (detected by its first bytes). Zip
-    archives are not decompressed, but refused if the total size of members exceeds `limit`
-    (default: see `most_unpacked`). Anything but a regular file is refused, since a FIFO could
-    block. `fault` is the prefix of the FormatError for an exception of another package in the
-    block.
+    archives are not decompressed, but refused if the total size of members exceeds the limit.
+    Anything but a regular file is refused, since a FIFO could block.
     """
-    with _opened(path) as file, foreign_errors(path, fault):
-        start = file.peek(2)  # type: ignore[attr-defined]
+    with _opened(path) as file:
+        with read_errors(path):
+            start = file.peek(2)  # type: ignore[attr-defined]
         if start.startswith(b"\x1f\x8b"):
-            with foreign_errors(path, "the gzip stream is damaged"):
-                data = _decompressed(file, path, limit)
-            yield io.BytesIO(data)
+            yield io.BytesIO(_decompressed(file, path))
             return
         if start.startswith(b"PK"):
-            with zipfile.ZipFile(file) as archive:
+            with (
+                foreign_errors(path, "the zip archive is damaged"),
+                zipfile.ZipFile(file) as archive,
+            ):
                 needed = sum(member.file_size for member in archive.infolist())
-            require_unpacked(path, needed, limit)
+            _require_unpacked(path, needed)
             file.seek(0)
         yield file
 
 
-def read_unzipped(path: Path, limit: int | None = None) -> bytes:
+def read_unzipped(path: Path) -> bytes:
     """Return the bytes of a file, decompressed if it is gzip; errors as for `open_checked`."""
-    with open_checked(path, limit) as file:
+    with open_checked(path) as file, read_errors(path):
         return file.read()
 
 
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file, compressed or not; errors as for `open_checked`."""
-    with _opened(path) as file, foreign_errors(path, "cannot be read"):
+    with _opened(path) as file, read_errors(path):
         return file.read()
-
-
-def as_limit(unpacked_limit: Any) -> int | None:
-    """Return the argument ``unpacked_limit`` after validation."""
-    return (
-        None if unpacked_limit is None else whole_number(unpacked_limit, "unpacked_limit", least=0)
-    )
-
-
-def most_unpacked(size: int, limit: int | None = None) -> int:
-    """Return the largest number of bytes that a file of `size` bytes may unpack to."""
-    return max(UNPACKED, RATIO * size) if limit is None else limit
-
-
-def require_unpacked(path: Path, needed: int, limit: int | None = None) -> None:
-    """Raise a FormatError if `needed` bytes are more than a file may unpack to."""
-    size = path.stat().st_size
-    most = most_unpacked(size, limit)
-    if needed > most:
-        raise FormatError(
-            f"{path}: {size} bytes unpack to more than the limit of {most} bytes; if the file is"
-            " valid, raise unpacked_limit= or save it uncompressed"
-        )
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -156,14 +131,27 @@ def _opened(path: Path) -> BinaryIO:
         return path.open("rb")
 
 
-def _decompressed(file: BinaryIO, path: Path, limit: int | None) -> bytes:
-    most = most_unpacked(os.fstat(file.fileno()).st_size, limit)
-    stream, pieces, found = gzip.GzipFile(fileobj=file), [], 0
-    while piece := stream.read(_PIECE):
-        pieces.append(piece)
-        found += len(piece)
-        require_unpacked(path, found, most)
+def _decompressed(file: BinaryIO, path: Path) -> bytes:
+    stream, pieces, nbytes, most = gzip.GzipFile(fileobj=file), [], 0, _most_unpacked(path)
+    with foreign_errors(path, "the gzip stream is damaged"):
+        while nbytes <= most and (piece := stream.read(_PIECE)):
+            pieces.append(piece)
+            nbytes += len(piece)
+    _require_unpacked(path, nbytes)
     return b"".join(pieces)
+
+
+def _most_unpacked(path: Path) -> int:
+    return max(UNPACKED, RATIO * path.stat().st_size)
+
+
+def _require_unpacked(path: Path, needed: int) -> None:
+    """Raise a FormatError if `needed` bytes are more than a file may unpack to."""
+    if needed > (most := _most_unpacked(path)):
+        raise FormatError(
+            f"{path}: {path.stat().st_size} bytes unpack to more than the limit of {most} bytes; if"
+            " the file is valid, save it uncompressed"
+        )
 
 
 def first_duplicate(*columns: np.ndarray) -> tuple[int, int]:

@@ -118,10 +118,9 @@ def test_invalid_compress():
 
 
 def test_official_bits(official):
-    from gbdnn.challenge import read_challenge_network
     from gbdnn.io import read_tsv
 
-    net = read_challenge_network(official, 1024)
+    net = gbdnn.load(official, neurons=1024)
     X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)[:300, :]
     for engine in ("full", "fused"):
         plain = gbdnn.infer(net, X.new(), engine=engine, deduplicate=False)

@@ -112,16 +112,14 @@ def test_one_system_against_its_definition():
 
 
 def test_first_official_layers_are_the_generated_ones(official):
-    from gbdnn.challenge import read_challenge_network
 
     base = gbdnn.radixnet(1024, 6)
-    assert read_challenge_network(official, 1024, 6).isequal(base)
+    assert gbdnn.load(official, neurons=1024, layers=6).isequal(base)
 
 
 def test_official_groups_are_permuted_base_networks(official):
-    from gbdnn.challenge import read_challenge_network
 
-    net = read_challenge_network(official, 1024, 120)
+    net = gbdnn.load(official, neurons=1024, layers=120)
     base = [pattern(layer.weights) for layer in net[:6]]
     for group in (1, 19):
         later = [pattern(layer.weights) for layer in net[6 * group : 6 * group + 6]]

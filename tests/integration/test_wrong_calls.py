@@ -41,7 +41,6 @@ KINDS = {
     "n_jobs": THREADS, "memory": ["", "x", "1XB", "-1", *WHOLES[1:]],
     "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
     "batch": WHOLES, "root": WHOLES, "seed": WHOLES, "workers": WHOLES,
-    "unpacked_limit": WHOLES,
     "ahead": WHOLES,
     "seconds": [*NUMBERS, 0, -1], "clip": NUMBERS, "weight": NUMBERS, "threshold": NUMBERS,
     "gain": NUMBERS, "lowest_bias": NUMBERS, "highest_bias": NUMBERS,
@@ -49,7 +48,7 @@ KINDS = {
     "last_activation": NAMES, "engine": NAMES, "deduplicate": ["no", 3, [], object(), np.ones(2)],
     "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
     "verify": FLAGS, "restart": FLAGS, "resumes": FLAGS,
-    "allow_empty": FLAGS, "sparse": FLAGS, "logits": FLAGS, "truth": FLAGS, "check": FLAGS,
+    "allow_empty": FLAGS, "logits": FLAGS, "truth": FLAGS, "check": FLAGS,
     "record": FLAGS, "copy": FLAGS, "lazy": FLAGS, "lossy": FLAGS,
     "progress": FUNCTIONS, "callback": FUNCTIONS, "read": [*FUNCTIONS, None],
     "reopen": FUNCTIONS,
@@ -215,26 +214,22 @@ def calls(tmp_path_factory):
         "gbdnn.io.iter_layers": (
             io.iter_layers, {
                 "directory": folder, "neurons": 1024, "layers": 1, **of_compile,
-                "unpacked_limit": None, "progress": None}, deep),
-        "gbdnn.challenge.read_challenge_network": (gbdnn.challenge.read_challenge_network, {
-            "directory": folder, "neurons": 1024, "layers": 1, **of_compile,
-            "unpacked_limit": None, "progress": None}, deep),
+                "progress": None}, deep),
         "gbdnn.io.open_features": (io.open_features, {"path": folder / "X", "verify": True}, {}),
         "gbdnn.io.read_categories": (io.read_categories, {
-            "path": folder / "neuron1024-l1-categories.tsv", "ninputs": 3, "allow_empty": False,
-            "unpacked_limit": None}, {}),
+            "path": folder / "neuron1024-l1-categories.tsv", "ninputs": 3,
+            "allow_empty": False}, {}),
         "gbdnn.io.read_features": (io.read_features, {
-            "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
-            "unpacked_limit": None}, {}),
+            "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32"}, {}),
         "gbdnn.io.read_labels": (
-            io.read_labels, {"path": folder / "x.idx", "unpacked_limit": None}, {}),
-        "gbdnn.io.read_idx": (io.read_idx, {"path": folder / "x.idx", "unpacked_limit": None}, {}),
+            io.read_labels, {"path": folder / "x.idx"}, {}),
+        "gbdnn.io.read_idx": (io.read_idx, {"path": folder / "x.idx"}, {}),
         "gbdnn.io.read_matrix_market": (io.read_matrix_market, {
             "paths": folder / "mm", "prefix": "n4-l", "bias": None, "bias_rule": "all",
-            "clip": None, "last_activation": "relu", "dtype": "FP32", "unpacked_limit": None}, {}),
+            "clip": None, "last_activation": "relu", "dtype": "FP32"}, {}),
         "gbdnn.io.read_tsv": (io.read_tsv, {
             "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
-            "orientation": "rowwise", "unpacked_limit": None}, {}),
+            "orientation": "rowwise"}, {}),
         "gbdnn.io.to_scipy": (io.to_scipy, {"net": net}, {}),
         "gbdnn.io.write_categories": (
             io.write_categories, {"rows": [1], "path": folder / "c"}, {}),
@@ -331,7 +326,7 @@ def calls(tmp_path_factory):
     if importlib.util.find_spec("onnx"):
         found |= {
             "gbdnn.io.write_onnx": (
-                io.write_onnx, {"net": net, "path": folder / "net.onnx", "sparse": False}, {}),
+                io.write_onnx, {"net": net, "path": folder / "net.onnx"}, {}),
             "gbdnn.io.read_onnx": (
                 io.read_onnx, {"path": folder / "net.onnx", "dtype": "FP32", "logits": False}, {}),
         }  # fmt: skip

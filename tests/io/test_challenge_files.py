@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gbdnn import Layer, Network
-from gbdnn.challenge import read_challenge_network
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -493,7 +492,8 @@ def test_network_round_trip(tmp_path, count):
     assert {x.name for x in folder.iterdir()} == {f"n16-l{k}.tsv" for k in range(1, count + 1)}
     calls = []
     root = tmp_path / "new"
-    found = read_challenge_network(root, 16, bias=-0.3, progress=lambda *x: calls.append(x))
+    layers = iter_layers(root, 16, bias=-0.3, progress=lambda *x: calls.append(x))
+    found = Network(layers)
     assert calls == [(k, count) for k in range(1, count + 1)]
     assert [x.weights.ss.orientation for x in found] == ["columnwise"] * count
     assert found.isequal(net)
@@ -583,5 +583,5 @@ def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):
     with pytest.raises(ArgumentTypeError, match="net must be a Network, not list"):
         write_network([square], tmp_path / "net")
     with pytest.raises(ArgumentTypeError, match="neurons"):
-        read_challenge_network(tmp_path, [3])
+        iter_layers(tmp_path, [3])
     assert list(tmp_path.iterdir()) == []

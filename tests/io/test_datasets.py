@@ -64,14 +64,11 @@ def test_sparse_matrices(tmp_path, form):
     ("change", "fault"),
     [
         ({"indptr": np.array([0, 1])}, "index pointer size 2 should be 3"),
-        ({"indptr": np.array([0, 1, 1])}, r"data has shape \(2,\), but the matrix has \(1,\)"),
-        ({"indices": np.array([0.0, 1.0])}, "integers within the shape, not float64"),
-        ({"indices": np.array([0, 2])}, "indices contains 2; indices must be from 0 to 1"),
-        ({"indices": np.array([0, 2**32])}, "indices must be integers within the shape"),
-        ({"indptr": np.array([0, -1, 2])}, "indptr decreases from 0 to -1"),
-        ({"data": None}, "KeyError: 'data'"),
-        ({"format": np.array(b"dia"), "data": np.ones((1, 2)), "offsets": np.array([2**32])},
-         "offsets"),
+        ({"indices": np.array([0, 2])}, "indices must be < 2"),
+        ({"indices": np.array([0, 2**32])}, "indices must be < 2"),
+        ({"indptr": np.array([0, -1, 2])}, "non-decreasing sequence"),
+        ({"data": None}, "KeyError: 'data"),
+        ({"data": np.ones(2, complex)}, "real numbers of at most 64 bits, not .* complex128"),
     ],
 )  # fmt: skip
 def test_damaged_sparse_matrices(tmp_path, change, fault):
@@ -92,16 +89,14 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (b"", "it is empty"),
-        (b"1\t1\t1\n", "it begins with 31 09"),
+        (b"", "No data left"),
+        (b"1\t1\t1\n", "pickled"),
         (saved(A)[:-1], "not fully written|expected 48 bytes got 47|cannot reshape"),
-        (saved(A) + b"\0", "bytes after the last element: 48 bytes of float32"),
         (header(shape=(1 << 40, 1 << 40)), "cannot reshape array of size 0"),
         (header(shape=(-3, -4)) + bytes(48), "can only specify one unknown dimension"),
         (header(descr="|O"), "Object arrays cannot be loaded"),
         (header(descr=[("a", "<f4")]) + bytes(48), "not values of dtype"),
         (header(descr="<c8", shape=(3, 2)) + bytes(48), "not values of dtype"),
-        (header(descr="|b1") + b"\2" * 12, "a bool must be a byte of 0 or 1"),
         (b"\x93NUMPY\4\0" + saved(A)[8:], "we only support format version"),
         (saved(A).replace(b" \n", b"\xa0\n"), "Cannot parse header"),  # a blank of Latin-1
     ],
@@ -115,7 +110,7 @@ def test_damaged_arrays(tmp_path, data, fault, ending):
         archive(path, x=data)
     else:
         pytest.skip("of .npy alone")
-    with pytest.raises(FormatError, match=rf"x\.{ending}: not a file of NumPy arrays: .*{fault}"):
+    with pytest.raises(FormatError, match=rf"x\.{ending}: .*{fault}"):
         io.read_features(path)
 
 
@@ -131,12 +126,6 @@ def test_damaged_archives(tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(FormatError):
             io.read_features(path)
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("a.npy", saved(A))
-        with pytest.warns(UserWarning, match="Duplicate"):
-            file.writestr("a.npy", saved(A))
-    with pytest.raises(FormatError, match="duplicate names of arrays"):
-        io.read_features(path)
     archive(path)
     with pytest.raises(FormatError, match="contains 0 arrays"):
         io.read_features(path)

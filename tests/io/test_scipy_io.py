@@ -165,15 +165,14 @@ def refused(A, match):
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("indptr", [0, 1, 2, 0, 4], "indptr decreases from 2 to 0 at item 3"),
-        ("indptr", [1, 1, 2, 3, 4], "indptr starts at 1, not 0"),
-        ("indptr", [0, 1, 2, 2, 3], "indptr ends at 3, not at the number of entries, 4"),
-        ("indptr", [0, 1, 2, 3, 2**31 - 1], "indptr ends at 2147483647"),
-        ("indptr", np.arange(4), "indptr has 4 items, not 5"),
-        ("indptr", np.arange(5.0), "indptr must be a 1-D array of integers, not 1-D of float64"),
-        ("indices", [0, 1, 4, 3], "indices contains 4; indices must be from 0 to 3"),
-        ("indices", [0, 1, -1, 3], "indices contains -1"),
-        ("indices", np.arange(3), "indices has 3 items, data has shape"),
+        ("indptr", [0, 1, 2, 0, 4], "non-decreasing sequence"),
+        ("indptr", [0, 1, 2, 3, 0], "indptr decreases"),
+        ("indptr", [1, 1, 2, 3, 4], "index pointer should start with 0"),
+        ("indptr", [0, 1, 2, 3, 2**31 - 1], "Last value of index pointer"),
+        ("indptr", np.arange(4), "index pointer size"),
+        ("indices", [0, 1, 4, 3], r"must be < 4"),
+        ("indices", [0, 1, -1, 3], "must be >= 0"),
+        ("indices", np.arange(3), "indices and data should have the same"),
     ],
 )
 def test_corrupt_compressed_arrays(form, name, value, fault):
@@ -198,7 +197,7 @@ def test_other_corrupt_arrays():
     refused(A, "lists of different lengths")
     A = sp.dia_array(E)
     A.offsets = np.array([0, 1])
-    refused(A, "offsets has 2 items")
+    refused(A, "number of diagonals")
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])

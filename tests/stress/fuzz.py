@@ -54,8 +54,7 @@ def made(folder):
     }  # fmt: skip
     if importlib.util.find_spec("onnx"):
         io.write_onnx(net, folder / "net.onnx")
-        io.write_onnx(net, folder / "sparse.onnx", sparse=True)
-        readers |= {"net.onnx": io.read_onnx, "sparse.onnx": io.read_onnx}
+        readers["net.onnx"] = io.read_onnx
     if importlib.util.find_spec("torch"):
         io.write_torch(gbdnn.Network([gbdnn.Layer(A, 0.5)]), folder / "net.pt", lossy=True)
         readers["net.pt"] = io.read_torch

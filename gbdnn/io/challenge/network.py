@@ -16,7 +16,6 @@ from gbdnn.io.challenge.tsv import read_tsv, write_tsv
 from gbdnn.io.files import made_folder
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.losses import challenge_bias, losses
-from gbdnn.io.reading import as_limit
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
@@ -37,7 +36,6 @@ def iter_layers(
     bias_rule: BiasRule = "entries",
     clip: float | None = 32.0,
     dtype: Any = "FP32",
-    unpacked_limit: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Iterator[Layer]:
     """Read a network layer by layer from one tab-separated file per layer.
@@ -63,8 +61,6 @@ def iter_layers(
         Upper limit of the activations; None for no limit.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         Of weights, bias and clip.
-    unpacked_limit : int, optional
-        As for `read_tsv`, for each file.
     progress : callable, optional
         Called as ``progress(k, count)`` after each layer: k of count layers have been read.
 
@@ -106,66 +102,14 @@ def iter_layers(
         bias = CHALLENGE[n].bias
     files = [file.absolute() for file in find_layers(directory, n, layers)]
     dtype = as_dtype(dtype)
-    limit = as_limit(unpacked_limit)
 
     def layer(k: int, file: Path) -> Layer:
-        W = read_tsv(
-            file, nrows=n, ncols=n, dtype=dtype, orientation="columnwise", unpacked_limit=limit
-        )
+        W = read_tsv(file, nrows=n, ncols=n, dtype=dtype, orientation="columnwise")
         if progress is not None:
             progress(k, len(files))
         return Layer(W, bias, bias_rule=bias_rule, clip=clip, dtype=dtype, copy=False)
 
     return starmap(layer, enumerate(files, 1))
-
-
-def read_challenge_network(
-    directory: str | os.PathLike[str],
-    neurons: int,
-    layers: int | None = None,
-    *,
-    bias: float | None = None,
-    bias_rule: BiasRule = "entries",
-    clip: float | None = 32.0,
-    dtype: Any = "FP32",
-    unpacked_limit: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
-) -> Network:
-    """Read a network from one tab-separated file per layer.
-
-    Parameters
-    ----------
-    directory, neurons, layers, bias, bias_rule, clip, dtype, unpacked_limit, progress
-        As for `iter_layers`.
-
-    Returns
-    -------
-    Network
-        In memory.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, gbdnn.challenge
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
-    >>> gbdnn.challenge.read_challenge_network(folder, 1024)  # the challenge's bias, rule and clip
-    Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32
-      layer  shape        edges
-      0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
-    """
-    return Network(
-        iter_layers(
-            directory,
-            neurons,
-            layers,
-            bias=bias,
-            bias_rule=bias_rule,
-            clip=clip,
-            dtype=dtype,
-            unpacked_limit=unpacked_limit,
-            progress=progress,
-        )
-    )
 
 
 def write_network(net: Network, directory: str | os.PathLike[str], *, lossy: bool = False) -> None:

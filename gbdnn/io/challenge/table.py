@@ -52,15 +52,13 @@ def read_columns(
     dtype: np.dtype | None = None,
     *,
     allow_empty: bool = False,
-    limit: int | None = None,
 ) -> list[np.ndarray]:
     """Read a table: columns of indices as 0-based uint64, then an optional column of finite values.
 
     `dtype` is that of the values, float32 or float64, or None without values. An empty file is an
-    empty table if `allow_empty`. `limit` is that of `read_unzipped`. A FormatError names the file,
-    the 1-based line and the fault.
+    empty table if `allow_empty`. A FormatError names the file, the 1-based line and the fault.
     """
-    data = read_unzipped(as_path(path), limit)
+    data = read_unzipped(as_path(path))
     if not data and not allow_empty:
         raise FormatError(f"{path}: the file is empty")
     columns, start = parsed_columns(data, indices, dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_dtype, as_flag, as_word, finite, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, require_kind
 from gbdnn.io.challenge.table import MAX_INDEX, Index, read_columns, write_columns
-from gbdnn.io.reading import as_limit, first_duplicate
+from gbdnn.io.reading import first_duplicate
 from gbdnn.runtime.first_use import complete, gb
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def read_tsv(
     ncols: int | None = None,
     dtype: Any = "FP32",
     orientation: Literal["rowwise", "columnwise"] = "rowwise",
-    unpacked_limit: int | None = None,
 ) -> gb.Matrix:
     r"""Read a matrix from the challenge's tab-separated format.
 
@@ -47,9 +46,6 @@ def read_tsv(
         Of the result.
     orientation : {"rowwise", "columnwise"}, default "rowwise"
         Rowwise (CSR) for features, columnwise (CSC) for weights.
-    unpacked_limit : int, optional
-        Maximum number of bytes after decompression. Default: 64 MiB, or 100 times the size of the
-        file if that is more.
 
     Returns
     -------
@@ -60,7 +56,8 @@ def read_tsv(
     ------
     FormatError
         The file is empty, truncated, has invalid lines, indices, values or duplicate entries, or
-        unpacks to more than `unpacked_limit`. The message names file and line.
+        unpacks to more than 64 MiB and to more than 100 times its size. The message names file and
+        line.
     MissingFileError, MissingPackageError
         The file does not exist; polars is not installed.
 
@@ -75,8 +72,7 @@ def read_tsv(
     """
     as_word(orientation, "orientation", _FORMATS)
     row, column = _index("row", nrows, "nrows"), _index("column", ncols, "ncols")
-    limit = as_limit(unpacked_limit)
-    rows, cols, values = read_columns(path, [row, column], as_dtype(dtype), limit=limit)
+    rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
     shape = (
         int(rows.max()) + 1 if nrows is None else row.largest,
         int(cols.max()) + 1 if ncols is None else column.largest,
@@ -153,7 +149,6 @@ def read_categories(
     *,
     ninputs: int | None = None,
     allow_empty: bool = False,
-    unpacked_limit: int | None = None,
 ) -> np.ndarray:
     """Read categories: one 1-based id of an input per line.
 
@@ -165,8 +160,6 @@ def read_categories(
         Return only categories among the first `ninputs` inputs. Default: all.
     allow_empty : bool, default False
         Whether an empty file is valid.
-    unpacked_limit : int, optional
-        As for `read_tsv`.
 
     Returns
     -------
@@ -191,8 +184,7 @@ def read_categories(
     as_flag(allow_empty, "allow_empty")
     if ninputs is not None:
         whole_number(ninputs, "ninputs", least=0)
-    limit = as_limit(unpacked_limit)
-    (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty, limit=limit)
+    (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)
     order = np.argsort(rows, kind="stable")
     found = rows[order].astype(np.int64)
     if (found[1:] == found[:-1]).any():

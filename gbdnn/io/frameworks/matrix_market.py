@@ -44,7 +44,7 @@ from gbdnn.io.files import made_folder, whole_file
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
 from gbdnn.io.losses import losses
-from gbdnn.io.reading import as_limit, first_duplicate, read_unzipped
+from gbdnn.io.reading import first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import shown
@@ -76,7 +76,6 @@ def read_matrix_market(
     clip: float | None = None,
     last_activation: Activation = "relu",
     dtype: Any = None,
-    unpacked_limit: int | None = None,
 ) -> Network:
     """Read a network from one Matrix Market file per layer.
 
@@ -97,8 +96,6 @@ def read_matrix_market(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Default: FP64 for real values unless the header declares ``float``; FP32 for patterns, and
         for integers that it represents exactly.
-    unpacked_limit : int, optional
-        As for `read_idx`, for each file.
 
     Returns
     -------
@@ -127,7 +124,6 @@ def read_matrix_market(
     True
     """
     require_activation(last_activation)
-    limit = as_limit(unpacked_limit)
     if prefix is not None and not isinstance(prefix, str):
         raise ArgumentTypeError(f"prefix must be a str, not {shown(prefix)}")
     options: dict[str, Any] = {
@@ -147,8 +143,8 @@ def read_matrix_market(
     layers = []
     for k, file in enumerate(files):
         identity = last_activation == "identity" and k == len(files) - 1
-        W = parse(read_unzipped(file, limit), file)
-        b: Any = _read_bias(file, limit)
+        W = parse(read_unzipped(file), file)
+        b: Any = _read_bias(file)
         if b is None:
             b = 0.0 if bias is None else bias
         elif bias is not None:
@@ -239,12 +235,12 @@ def _write(path: Path, A: Any, dtype: np.dtype) -> None:
         )
 
 
-def _read_bias(weights: Path, limit: int | None) -> np.ndarray | None:
+def _read_bias(weights: Path) -> np.ndarray | None:
     """Return the bias of a layer, or None if it has no file."""
     plain = _bias_file(weights)
     for path in (plain, plain.with_name(plain.name + ".gz")):
         try:
-            data = read_unzipped(path, limit)
+            data = read_unzipped(path)
         except MissingFileError:
             continue
         A = parse(data, path)

@@ -10,14 +10,13 @@ from gbdnn._version import __version__
 from gbdnn.arrays.checks import as_dtype, as_flag, as_path, require_room
 from gbdnn.errors import (
     ArgumentError,
-    FormatError,
     naming,
     require_kind,
 )
 from gbdnn.io.files import whole_file
 from gbdnn.io.format import Format
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
-from gbdnn.io.frameworks.onnx_graph import load_external, read_graph
+from gbdnn.io.frameworks.onnx_graph import read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
 from gbdnn.io.reading import foreign_errors, open_checked
 from gbdnn.model.network import Network
@@ -26,7 +25,6 @@ from gbdnn.runtime.optional import require
 if TYPE_CHECKING:
     import os
 
-    from gbdnn.model.layer import Layer
 
 _OPSET, _IR_VERSION = 13, 8  # of 2021, for older readers
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
@@ -77,19 +75,16 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
     wanted = None if dtype is None else as_dtype(dtype)
     as_flag(logits, "logits")
     onnx, file = _packages(), as_path(path)
-    with open_checked(file, fault="cannot be read as ONNX") as opened:
+    with open_checked(file) as opened, foreign_errors(file, "is not a valid ONNX model"):
         model = onnx.load(opened, load_external_data=False)
-        load_external(model.graph, file.parent)
-    if not model.HasField("graph"):
-        raise FormatError(f"{file}: the file contains no ONNX graph")
-    with foreign_errors(file, "is not a valid ONNX model"), naming(file):
-        net = read_graph(model, Chain(wanted), logits=logits).network()
         # Shape inference does not support sparse initializers.
         onnx.checker.check_model(str(file), full_check=not model.graph.sparse_initializer)
-    return net
+        onnx.load_external_data_for_model(model, str(file.parent))
+    with naming(file):
+        return read_graph(model, Chain(wanted), logits=logits).network()
 
 
-def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
+def write_onnx(net: Network, path: str | os.PathLike[str]) -> None:
     """Write a network as ONNX: a Gemm and a Relu or Clip per layer.
 
     Parameters
@@ -99,8 +94,6 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         ``entries`` must have no bias, or a ReLU and no positive bias.
     path : path-like
         Written atomically. The input is named ``inputs``, the output ``outputs``.
-    sparse : bool, default False
-        Write weights as sparse initialisers: smaller files, but not all runtimes read them.
 
     Raises
     ------
@@ -122,26 +115,21 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     """
     require_kind(net, Network, "net must be a Network")
     as_path(path)
-    as_flag(sparse, "sparse")
     onnx = _packages()
     add_everywhere(net)
     if not net:
         raise ArgumentError("a network without layers cannot be written as ONNX")
-    size = sum(
-        12 * layer.edges if sparse else layer.dtype.itemsize * layer.nrows * layer.ncols
-        for layer in net
-    )
+    size = sum(layer.dtype.itemsize * layer.nrows * layer.ncols for layer in net)
     require_room(size, "dense weights")
     helper = onnx.helper
     element = helper.np_dtype_to_tensor_dtype(net[0].dtype)
-    nodes, dense, thin = _nodes(onnx, net, sparse)
+    nodes, constants = _nodes(onnx, net)
     graph = helper.make_graph(
         nodes,
         "gbdnn",
         [helper.make_tensor_value_info("inputs", element, ["n", net.shape[0]])],
         [helper.make_tensor_value_info("outputs", element, ["n", net.shape[1]])],
-        dense,
-        sparse_initializer=thin,
+        constants,
     )
     model = helper.make_model(
         graph,
@@ -151,26 +139,24 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         producer_version=__version__,
     )
     if model.ByteSize() > _LARGEST:
-        hint = "" if sparse else "; pass sparse=True to write only the edges"
-        raise ArgumentError(f"{path}: an ONNX file must be smaller than 2 GiB{hint}")
+        raise ArgumentError(f"{path}: an ONNX file must be smaller than 2 GiB")
     with whole_file(path) as file:
         file.write(model.SerializeToString(deterministic=True))
 
 
-def _nodes(onnx: Any, net: Network, sparse: bool) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the nodes, dense constants and sparse constants of a graph."""
+def _nodes(onnx: Any, net: Network) -> tuple[list[Any], list[Any]]:
+    """Return the nodes and the constants of a graph."""
     helper = onnx.helper
     nodes: list[Any] = []
-    dense: list[Any] = []
-    thin: list[Any] = []
+    constants: list[Any] = []
     flow = "inputs"
 
     def constant(name: str, value: Any, dtype: np.dtype) -> None:
-        dense.append(onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
+        constants.append(onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
 
     for k, layer in enumerate(net):
         given = [flow, f"weights{k}"]
-        (thin if sparse else dense).append((_sparse if sparse else _dense)(onnx, layer, given[1]))
+        constant(given[1], as_csc(layer).toarray(), layer.dtype)
         if np.ndim(layer.bias) or layer.bias:
             given.append(f"bias{k}")
             constant(given[2], layer.bias, layer.dtype)  # 0-D for one number
@@ -189,23 +175,7 @@ def _nodes(onnx: Any, net: Network, sparse: bool) -> tuple[list[Any], list[Any],
         nodes[-1].name = f"activation{k}"
         flow = f"activations{k}"
     nodes[-1].output[0] = "outputs"
-    return nodes, dense, thin
-
-
-def _dense(onnx: Any, layer: Layer, name: str) -> Any:
-    return onnx.numpy_helper.from_array(as_csc(layer).toarray(), name)
-
-
-def _sparse(onnx: Any, layer: Layer, name: str) -> Any:
-    W = as_csc(layer).tocsr()
-    W.sort_indices()
-    rows, columns = W.tocoo().coords
-    places = rows.astype(np.int64) * layer.ncols + columns  # ascending, as required by ONNX
-    return onnx.helper.make_sparse_tensor(
-        onnx.numpy_helper.from_array(W.data, name),
-        onnx.numpy_helper.from_array(places, f"{name}_places"),
-        layer.shape,
-    )
+    return nodes, constants
 
 
 def _packages() -> Any:

@@ -10,13 +10,11 @@ import numpy as np
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.io.frameworks.chain import Chain, unsupported
 from gbdnn.io.frameworks.scipy import scipy_sparse
+from gbdnn.io.reading import foreign_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-_EXTERNAL = {"location", "offset", "length", "checksum"}
-_BYTES = {"FLOAT": 4, "FLOAT16": 2, "BFLOAT16": 2, "DOUBLE": 8, "INT64": 8}
 _OLDEST = 7  # in older operator sets a bias needs the attributes ``broadcast`` and ``axis``
 _HEADS = ("LogSoftmax", "Sigmoid", "Softmax")
 _PASSED = ("Cast", "Dropout", "Flatten", "Identity", "Reshape")
@@ -43,6 +41,17 @@ class _Node(NamedTuple):
         if b.ndim > 2 or b.size != (b.shape or (1,))[-1]:
             raise unsupported(self.name, f"its bias has shape {b.shape}")
         return b.reshape(() if b.size == 1 and neurons != 1 else b.shape[-1:])
+
+    def number(self, k: int) -> float:
+        """Return constant input `k`, one number."""
+        x = self.array(k, what="bound")
+        if x.size != 1:
+            raise unsupported(self.name, "its bound is not one number")
+        return float(x.item())
+
+    def others(self) -> list[float]:
+        """Return all constant inputs, one number each."""
+        return [self.number(k) for k in range(len(self.given)) if k != self.place]
 
     def weights(self) -> Any:
         """Return the right factor of a product."""
@@ -144,19 +153,11 @@ def _clip(chain: Chain, node: _Node) -> None:
     # Attributes before operator set 11, where the largest float32 means no bound; then inputs.
     low, high = (node.options.get(key) for key in ("min", "max"))
     if len(node.given) > 1 and node.given[1] is not None:
-        low = float(node.array(1).item())
+        low = node.number(1)
     if len(node.given) > 2 and node.given[2] is not None:
-        high = float(node.array(2).item())
+        high = node.number(2)
     largest = float(np.finfo(np.float32).max)
     chain.clamp(None if low == -largest else low, None if high == largest else high, node.name)
-
-
-def _bound(node: _Node) -> float:
-    """Return the number with which Max or Min compares each value."""
-    x = node.array(1 - node.place, what="bound") if len(node.given) == 2 else np.zeros(2)
-    if x.size != 1:
-        raise unsupported(node.name, "its bound is not one number")
-    return float(x.item())
 
 
 def _scaler(chain: Chain, node: _Node) -> None:
@@ -204,8 +205,8 @@ _OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
     "Gemm": _gemm,
     "Identity": lambda chain, node: None,
     "MatMul": lambda chain, node: chain.linear(node.weights(), None, node.name),
-    "Max": lambda chain, node: chain.clamp(_bound(node), None, node.name),
-    "Min": lambda chain, node: chain.clamp(None, _bound(node), node.name),
+    "Max": lambda chain, node: chain.clamp(max(node.others(), default=None), None, node.name),
+    "Min": lambda chain, node: chain.clamp(None, min(node.others(), default=None), node.name),
     "Relu": lambda chain, node: chain.clamp(0, None, node.name),
     "Reshape": lambda chain, node: None,
     "ai.onnx.ml.Scaler": _scaler,
@@ -225,7 +226,8 @@ def _constant(node: Any, constants: dict[str, Any], name: str) -> Any:
             return _sparse(value)
     elif node.op_type == "Gather":
         array, place = (constants[x] for x in node.input)
-        return np.take(array, place, axis=options.get("axis", 0))
+        with foreign_errors(name, "cannot compute a constant"):
+            return np.take(array, place, axis=options.get("axis", 0))
     elif node.op_type == "Unsqueeze" and constants[node.input[0]].size == 1:
         return constants[node.input[0]].reshape(1)
     elif node.op_type == "Concat":
@@ -245,57 +247,21 @@ def _attribute(attribute: Any) -> Any:
 
 def _dense(tensor: Any) -> np.ndarray:
     """Return a tensor; 16-bit floats as float32, which is exact."""
-    from onnx import checker, numpy_helper
+    from onnx import numpy_helper
 
-    checker.check_tensor(tensor)
-    array: np.ndarray = numpy_helper.to_array(tensor)
+    with foreign_errors(f"constant {tensor.name!r}", "cannot be read"):
+        array: np.ndarray = numpy_helper.to_array(tensor)
     is_half = tensor.data_type in (tensor.FLOAT16, tensor.BFLOAT16)
     return array.astype(np.float32) if is_half else array
 
 
 def _sparse(tensor: Any) -> Any:
     """Return a sparse tensor; an entry's index is one number (linear) or two (row, column)."""
-    from onnx import checker
-
     name, shape = tensor.values.name, tuple(tensor.dims)
     if len(shape) != 2:
         raise ShapeError(
             f"the sparse constant {name!r} must have two dimensions, not shape {shape}"
         )
-    checker.check_sparse_tensor(tensor)
     values, places = _dense(tensor.values), _dense(tensor.indices)
     coordinates = np.unravel_index(places, shape) if places.ndim == 1 else places.T
     return scipy_sparse().coo_array((values, tuple(coordinates)), shape=shape)
-
-
-def load_external(graph: Any, folder: Path) -> None:
-    """Read the external data of a graph's constants, with the length that each shape implies.
-
-    Without a length, the package onnx would read the rest of the file.
-    """
-    from onnx import TensorProto
-    from onnx.external_data_helper import load_external_data_for_tensor
-
-    sparse = [x for each in graph.sparse_initializer for x in (each.values, each.indices)]
-    for tensor in (*graph.initializer, *sparse):
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
-        name = TensorProto.DataType.Name(tensor.data_type)
-        found = {entry.key: entry.value for entry in tensor.external_data}
-        if name not in _BYTES:
-            raise ValueError(f"external data of {tensor.name!r} have unsupported type {name}")
-        if len(found) < len(tensor.external_data) or not found.keys() <= _EXTERNAL:
-            raise ValueError(f"unsupported external data of {tensor.name!r}: {found!r:.80}")
-        needed = _BYTES[name] * math.prod(tensor.dims)
-        if found.setdefault("length", str(needed)) != str(needed):
-            raise ValueError(
-                f"external data of {tensor.name!r} have {found['length']:.20} bytes, not the"
-                f" {needed} of shape {list(tensor.dims)}"
-            )
-        there = (folder / found.get("location", "")).stat().st_size
-        if int(found.get("offset", "0")) + needed > there:
-            raise ValueError(f"external data of {tensor.name!r} end after {there} bytes")
-        tensor.external_data.add(key="length", value=str(needed))
-        load_external_data_for_tensor(tensor, str(folder))
-        tensor.data_location = TensorProto.DEFAULT  # older versions of onnx leave it
-        del tensor.external_data[:]

@@ -21,9 +21,9 @@ from gbdnn.io.files import whole_file
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, unsupported
 from gbdnn.io.frameworks.scipy import require_activation
-from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch, nbytes
+from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
 from gbdnn.io.losses import losses
-from gbdnn.io.reading import open_checked, require_unpacked
+from gbdnn.io.reading import foreign_errors, open_checked
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.optional import require
@@ -235,24 +235,25 @@ def read_torch(
         opened.seek(0)
         if start[:2] != b"PK" and start[8:] != b"{":
             raise FormatError(f"{file}: not a zip archive; save files of PyTorch before 1.6 again")
-        try:
-            if start[:2] == b"PK":
-                state = _state_of(torch.load(opened, map_location="cpu", weights_only=True))
-            else:
-                why = "this file of weights needs safetensors"
-                weights = require("safetensors.torch", "store", why).load(opened.read())
-                state = _in_order(weights, file)
-        except pickle.UnpicklingError as err:
-            raise FormatError(
-                f"{file}: not a state_dict, or damaged; save model.state_dict() instead of the"
-                " model, because reading other objects would run code from the file"
-            ) from err
-        if not isinstance(state, Mapping) or not all(
-            isinstance(each, torch.Tensor) for each in state.values()
-        ):
-            raise FormatError(f"{file}: the file does not contain a state_dict of tensors")
-        # With strides of 0, a tensor has more elements than its storage in the file.
-        require_unpacked(file, sum(map(nbytes, state.values())))
+        why = "this file of weights needs safetensors"
+        safe = require("safetensors.torch", "store", why) if start[8:] == b"{" else None
+        with foreign_errors(file, "cannot be read"):
+            try:
+                state = (
+                    safe.load(opened.read())
+                    if safe
+                    else torch.load(opened, map_location="cpu", weights_only=True)
+                )
+            except pickle.UnpicklingError as err:
+                raise FormatError(
+                    f"{file}: not a state_dict, or damaged; save model.state_dict() instead of the"
+                    " model, because reading other objects would run code from the file"
+                ) from err
+    state = _in_order(state, file) if safe else _state_of(state)
+    if not isinstance(state, Mapping) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in state.values()
+    ):
+        raise FormatError(f"{file}: the file does not contain a state_dict of tensors")
     with naming(file):
         return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
 

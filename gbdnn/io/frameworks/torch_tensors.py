@@ -67,13 +67,6 @@ def sparse_fault(tensor: Any) -> str:
     return ""
 
 
-def nbytes(tensor: Any) -> int:
-    """Return the number of bytes of a tensor's values."""
-    if str(tensor.layout) == "torch.sparse_coo":
-        tensor = tensor._values()  # `values` requires coalesced indices
-    return int(tensor.nbytes)
-
-
 def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:
     """Return a parameter with its mask applied (``weight_orig * weight_mask``), or None."""
     origin, mask = tensors.get(f"{key}_orig"), tensors.get(f"{key}_mask")
