@@ -9,7 +9,7 @@ import os
 import stat
 import zipfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
@@ -59,6 +59,33 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
             raise
         reason = " ".join(str(err).split()) or "no reason given"
         raise FormatError(f"{path}: {fault}: {type(err).__name__}: {reason}") from err
+
+
+@contextmanager
+def valid_fields(path: object, fault: str = "the content is invalid") -> Iterator[None]:
+    """Convert exceptions about fields of a record in a file to a FormatError.
+
+    The block does nothing but check the fields and make objects of them.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as err:
+        raise FormatError(f"{path}: {fault}: {err!r}") from err
+
+
+def require_form(x: Any, form: Any, where: str) -> None:
+    """Raise FormatError unless `x` has a form: a type, a list of items of one form, or a dict."""
+    kind: Any = type(form) if isinstance(form, dict | list) else form
+    if (
+        not isinstance(x, kind)
+        or (isinstance(x, bool) and kind is not bool)
+        or (isinstance(x, int) and x < 0)
+    ):
+        raise FormatError(f"{where}: invalid value {x!r:.40}")
+    for key in form if isinstance(form, dict) else ():
+        require_form(x.get(key), form[key], f"{where}.{key}")
+    for k, item in enumerate(x if isinstance(form, list) else ()):
+        require_form(item, form[0], f"{where}[{k}]")
 
 
 def unreadable(path: object, err: OSError | ValueError) -> GbdnnError:

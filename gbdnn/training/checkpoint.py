@@ -15,7 +15,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.io.files import require_other_ending, require_writable, whole_file
-from gbdnn.io.reading import foreign_errors, read_bytes
+from gbdnn.io.reading import foreign_errors, read_bytes, require_form, valid_fields
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.optional import require
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
@@ -35,6 +35,12 @@ _LOSSES = (CrossEntropy, BinaryCrossEntropy, SquaredError)
 _KINDS: dict[str, Any] = {
     kind.__name__: kind for kind in (*_LOSSES, SGD, Adam, Constant, Cosine, Stepwise)
 }
+_NUMBER = int | float | None
+_FORM: dict[str, Any] = {
+    **dict.fromkeys(("batch_size", "seed", "steps"), int), "stopped": bool, "history": [[_NUMBER]],
+    "call": dict | None, "layers": list, "best_layers": list | None,
+    **dict.fromkeys(_RULES, list | None),
+}  # fmt: skip
 _LONG = 200  # characters of a text that is stored
 _WHY = "training runs are stored as safetensors files with checksums"
 
@@ -78,18 +84,22 @@ def _read(path: str | os.PathLike[str]) -> tuple[TrainingRun, dict[str, str] | N
     path = as_path(path)
     load = require("safetensors.numpy", "store", _WHY).load
     content = read_bytes(path)
-    with foreign_errors(path, "damaged, or not a training run"):
+    fault = "damaged, or not a training run"
+    with foreign_errors(path, fault):
         arrays = load(content)
-        header = content[8 : 8 + int.from_bytes(content[:8], "little")]
-        version, checksum, text = json.loads(json.loads(header)["__metadata__"]["gbdnn"])
-        if version != _FORMAT:
-            raise FormatError(
-                f"{path}: written by another version of gbdnn (format {version!r}, this version"
-                f" reads {_FORMAT!r}); delete it or choose another file"
-            )
-        if checksum != _checksum(text, arrays):
-            raise FormatError(f"{path}: the training run is damaged; its checksum differs")
-        known = json.loads(text)
+    with valid_fields(path, fault):
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        version, checksum, text = json.loads(header["__metadata__"]["gbdnn"])
+    if version != _FORMAT:
+        raise FormatError(
+            f"{path}: written by another version of gbdnn (format {version!r}, this version"
+            f" reads {_FORMAT!r}); delete it or choose another file"
+        )
+    if checksum != _checksum(text, arrays):
+        raise FormatError(f"{path}: the training run is damaged; its checksum differs")
+    known = json.loads(text)
+    require_form(known, _FORM, f"{path}: run")
+    with valid_fields(path, fault):
         values: dict[str, Any] = {name: known[name] for name in _NUMBERS}
         for name in _RULES:
             values[name] = None if known[name] is None else _KINDS[known[name][0]](**known[name][1])
@@ -99,7 +109,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[TrainingRun, dict[str, str] | N
             values["best"] = BestEpoch(epoch, loss, best)
         history = tuple(EpochRecord(*record) for record in known["history"])
         run = TrainingRun(_layers("", known["layers"], arrays), history, **values)
-        return run, known["call"]
+    return run, known["call"]
 
 
 def resumed(path: str | os.PathLike[str], begun: TrainingRun, call: dict[str, str]) -> TrainingRun:
@@ -188,11 +198,12 @@ def _layers(
 ) -> tuple[LayerState, ...]:
     found = []
     for k, known in enumerate(described):
-        count = known.pop("moments")
+        fields = dict(known)
+        count = fields.pop("moments")
         values: Any = [arrays[f"{prefix}{k}.{name}"] for name in ("numbers", "weights", "bias")]
         for name in ("moments", "bias_moments"):
             values.append(tuple(arrays[f"{prefix}{k}.{name}.{n}"] for n in range(count)))
-        found.append(LayerState(LayerInfo(**known), *values))
+        found.append(LayerState(LayerInfo(**fields), *values))
     return tuple(found)
 
 

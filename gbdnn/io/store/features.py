@@ -14,7 +14,8 @@ from gbdnn.arrays.checks import as_dtype, floating, require_callable, require_it
 from gbdnn.arrays.matrices import as_features, as_rows, dtype_of, is_matrix, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
-from gbdnn.io.store.folder import Reader, Writer
+from gbdnn.io.reading import valid_fields
+from gbdnn.io.store.folder import INDEX, Reader, Writer
 from gbdnn.io.store.shards import read_rows, write_rows
 from gbdnn.runtime.first_use import shown
 
@@ -194,7 +195,8 @@ class StoredFeatures:
         if reader.kind != "features":
             raise FormatError(f"{reader.path}: the store contains {reader.kind!r}, not features")
         self._reader = reader
-        reader.parsed(self._parse)
+        with valid_fields(reader.path / INDEX):
+            self._parse()
         self._last: tuple[int, SparseRows] | None = None
         self._lock = Lock()
 

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, Self
 from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import FormatError, MissingFileError, OutputError
 from gbdnn.io.files import output_errors, require_other_ending, whole_file
-from gbdnn.io.reading import read_bytes
+from gbdnn.io.reading import read_bytes, require_form
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.shards import ShardReader, ShardWriter, require_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
     from typing import TypeVar
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INDEX", "PART_FORM", "RUN", "SHARD_FORM", "Address", "Reader", "Writer", "read_json",
-    "require_form", "write_json",
+    "write_json",
 ]  # fmt: skip
 
 INDEX, RUN = "index.json", "gbdnn-run.json"
@@ -186,7 +185,7 @@ class Reader:
             ) from err
         more = _CONTENTS.get(str(self.index.get("kind")), {})
         form = {"kind": str, "shards": [SHARD_FORM], **more}
-        self.parsed(lambda: require_form(self.index, form, "index"))
+        require_form(self.index, form, f"{self.path / INDEX}: index")
         self.shards = ShardReader(self.path, self.index["shards"], verify=self._verify)
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -206,24 +205,6 @@ class Reader:
     def address(self) -> Address:
         """The information with which another process can open this store."""
         return Address(str(self.path), self.index["xxh3_64"], self._verify)
-
-    def parsed(self, parse: Callable[[], T]) -> T:
-        """Return ``parse()``; raise FormatError if it finds an invalid field of the index."""
-        try:
-            return parse()
-        except (LookupError, TypeError, ValueError) as err:
-            raise FormatError(f"{self.path / INDEX}: the index is invalid: {err!r}") from err
-
-
-def require_form(x: Any, form: Any, where: str) -> None:
-    """Raise ValueError unless `x` has a form: a type, a list of items of one form, or a dict."""
-    kind: Any = type(form) if isinstance(form, dict | list) else form
-    if not isinstance(x, kind) or isinstance(x, bool) or (isinstance(x, int) and x < 0):
-        raise ValueError(f"{where} must not be {x!r:.40}")
-    for key in form if isinstance(form, dict) else ():
-        require_form(x.get(key), form[key], f"{where}.{key}")
-    for k, item in enumerate(x if isinstance(form, list) else ()):
-        require_form(item, form[0], f"{where}[{k}]")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 from gbdnn.arrays.matrices import as_columns
 from gbdnn.errors import FormatError, require_kind
 from gbdnn.io.format import Format
-from gbdnn.io.store.folder import Reader, Writer
+from gbdnn.io.reading import valid_fields
+from gbdnn.io.store.folder import INDEX, Reader, Writer
 from gbdnn.io.store.shards import read_rows, write_rows
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
@@ -55,9 +56,9 @@ def write_network(
 
 def read_network(reader: Reader) -> Network:
     """Return the lazy network in a store."""
-    layers = reader.parsed(lambda: _StoredLayers(reader))
-    reopen = _Reopen(reader.address)
-    return reader.parsed(lambda: Network.lazy(layers.infos, layers, reopen=reopen))
+    with valid_fields(reader.path / INDEX):
+        layers = _StoredLayers(reader)
+        return Network.lazy(layers.infos, layers, reopen=_Reopen(reader.address))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import MissingFileError, OutputError
 from gbdnn.io.files import output_errors
+from gbdnn.io.reading import require_form
 from gbdnn.io.store.features import PART, write_part_of
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.folder import (
@@ -27,7 +28,6 @@ from gbdnn.io.store.folder import (
     SHARD_FORM,
     Writer,
     read_json,
-    require_form,
     write_json,
 )  # fmt: skip
 from gbdnn.io.store.shards import ShardReader, ShardWriter
@@ -159,7 +159,7 @@ class PartWriter(Writer):
     def _is_whole(self, k: int) -> bool:
         try:
             index = read_json(self.part(k))
-            require_form(index, {"shards": [SHARD_FORM], "parts": [PART_FORM]}, "index")
+            require_form(index, {"shards": [SHARD_FORM], "parts": [PART_FORM]}, "part")
             ShardReader(self.folder, index["shards"], verify=True).require_whole()
         except (MissingFileError, ValueError):
             return False

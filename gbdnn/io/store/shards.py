@@ -18,7 +18,7 @@ import numpy as np
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.files import whole_file
-from gbdnn.io.reading import foreign_errors
+from gbdnn.io.reading import foreign_errors, read_errors
 from gbdnn.io.store.fingerprints import checksum, checksum_of_file
 from gbdnn.runtime.optional import require
 
@@ -106,17 +106,15 @@ class ShardReader:
         if k >= len(self._shards):
             raise FormatError(f"{self.folder}: {where}: the index has no shard {k}")
         there = f"{self.folder / self._shards[k]['file']}: {where}"
+        shard, name = self._open(k, there), entry["name"]
         with foreign_errors(there, "cannot be read"):
-            shard, name = self._open(k, there), entry["name"]
-            found = [shard.get_tensor(f"{name}.{role}") for role in roles]
-        return [array.astype(array.dtype.newbyteorder("="), copy=False) for array in found]
+            arrays = [shard.get_tensor(f"{name}.{role}") for role in roles]
+        return [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
 
     def require_whole(self) -> None:
         """Raise an error if a shard is missing or damaged."""
         for k, shard in enumerate(self._shards):
-            there = str(self.folder / shard["file"])
-            with foreign_errors(there, "cannot be read"):
-                self._open(k, there)
+            self._open(k, str(self.folder / shard["file"]))
 
     def _open(self, k: int, there: str) -> Any:
         """Return a memory-mapped shard."""
@@ -128,9 +126,12 @@ class ShardReader:
             raise FormatError(f"{there}: the shard is damaged: {size} bytes, not {shard['bytes']}")
         with self._opening[k]:
             if k not in self._opened:
-                if self._verify and checksum_of_file(path) != shard["xxh3_64"]:
+                with read_errors(there):
+                    wrong = self._verify and checksum_of_file(path) != shard["xxh3_64"]
+                if wrong:
                     raise FormatError(f"{there}: the shard is damaged: its checksum differs")
-                self._opened[k] = _safetensors("safetensors").safe_open(path, framework="np")
+                with foreign_errors(there, "cannot be read"):
+                    self._opened[k] = _safetensors("safetensors").safe_open(path, framework="np")
             return self._opened[k]
 
 
