@@ -151,19 +151,20 @@ class Steps:
             "SAMPLE_WEIGHTS": weights, "LOSS": self._loss if isinstance(self._loss, int) else 0,
             "LOSSES": losses, "HITS": hits, "OPTIMIZER": getattr(self._rule, "kind", 0),
             "RATES": rates, "CONSTANTS": self._constants, "BARRIER": self._barrier,
-            "STOPPED": self._stopped, "THREADS": self.nthreads,
+            "STOPPED": self._stopped, "THREADS": self.nthreads, "PASSES": 0,
         }  # fmt: skip
+        job = np.array([address(known[name]) for name in at.JOB_FIELDS], np.int64)
         self._last = (count - 1) % self.batch + 1
         passes = at.FORWARD | at.LOSS_GRADIENT | at.BACKWARD
         found = hits if self._loss == at.CROSS_ENTROPY else None
         if not isinstance(self._loss, int):
-            self._call(known, at.FORWARD)
+            self._call(job, at.FORWARD)
             passes, found = at.BACKWARD, self._differentiate(targets, weights, indices, losses)
             if not np.isfinite(losses).all():
                 return StepResult(0, losses, found)
         if isinstance(self._rule, UpdateRule):
-            return StepResult(self._call(known, passes | at.UPDATE), losses, found)
-        self._call(known, passes)
+            return StepResult(self._call(job, passes | at.UPDATE), losses, found)
+        self._call(job, passes)
         update, rate, step = self._rule.update, float(numbers[0]), int(numbers[1])
         for layer in self.layers if not self._stopped[0] else ():
             update(layer.weights, layer.gradient, layer.moments, rate, step)
@@ -171,11 +172,10 @@ class Steps:
             layer.refresh()
         return StepResult(1 - int(self._stopped[0]), losses, found)
 
-    def _call(self, known: dict[str, np.ndarray | int], passes: int) -> int:
+    def _call(self, job: np.ndarray, passes: int) -> int:
         """Call compiled code on all threads and return the number of complete steps."""
         self._barrier[:] = self._stopped[:] = 0
-        known["PASSES"] = passes
-        job = np.array([address(known[name]) for name in at.JOB_FIELDS], np.int64)
+        job[at.PASSES] = passes
         steps = [0] * self.nthreads
 
         def work(thread: int) -> None:

@@ -32,6 +32,7 @@ OPTIONS = {
         "--what", "sage", "--what", "nodes",
     ],
     "larger.py": [*TINY, "--neurons", 1024, "--engine", "fused,full", "--check"],
+    "numpy_loss.py": ["--nthreads", 1, "--density", "1", "--rounds", 1],
     "real_networks.py": [*NETWORK, "--inputs", "1,40", "--nthreads", 1],
     "side_by_side.py": [*TINY, "--nthreads", 1, "--slow-inputs", 48, "--batch", "16,64"],
     "threads.py": ["--quick", "--inputs", 64, "--threads", "1,2"],

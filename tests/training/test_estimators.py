@@ -15,7 +15,7 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError
 pytest.importorskip("sklearn", minversion="1.6")
 
 from sklearn.base import clone
-from sklearn.datasets import load_digits, make_regression
+from sklearn.datasets import load_digits, make_classification, make_regression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -317,6 +317,12 @@ def test_the_default_density_follows_the_sizes(kind):
         assert model.run_.layers[0].info.shape == (64, hidden[0])
         found = sum(len(each.numbers) for each in model.run_.layers)
         assert found == pytest.approx(edges, rel=0.02)
+
+
+def test_default_options_do_not_overfit():
+    data, labels = make_classification(1000, 20, n_informative=10, n_classes=3, random_state=0)
+    model = SparseClassifier((100,), random_state=0)
+    assert cross_val_score(model, data, labels, cv=5).mean() > 0.835  # 0.81 without weight decay
 
 
 def test_few_edges_per_neuron_warn():
