@@ -19,6 +19,7 @@ from gbdnn.runtime.first_use import COMPLETION, complete, gb, shown
 from gbdnn.runtime.threads import MOST_THREADS
 
 __all__ = [
+    "are_finite",
     "as_array",
     "as_bytes",
     "as_dtype",
@@ -216,13 +217,13 @@ def finite(
     row and column of the k-th value, for the error.
     """
     own = floating(values.dtype, what)
-    if values.dtype.kind == "f" and not _are_finite(values):
+    if values.dtype.kind == "f" and not are_finite(values):
         bad = _first_bad(values, values, place)
         raise ArgumentError(f"{what}: contains {bad}; all values must be finite")
     dtype = own if dtype is None else dtype
     with np.errstate(over="ignore"):
         cast = values.astype(dtype, copy=copy)
-    if cast.dtype != values.dtype and not _are_finite(cast):
+    if cast.dtype != values.dtype and not are_finite(cast):
         raise ArgumentError(f"{what}: {_first_bad(values, cast, place)} does not fit into {dtype}")
     return cast
 
@@ -248,7 +249,8 @@ def require_exact(values: np.ndarray, dtype: np.dtype | None, what: str) -> None
             )
 
 
-def _are_finite(values: np.ndarray) -> bool:
+def are_finite(values: np.ndarray) -> bool:
+    """Whether all values are finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum()  # passes a NaN on, and infinities
     return bool(np.isfinite(total) or np.isfinite(values).all())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gbdnn.arrays.checks import are_finite
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
@@ -44,11 +45,28 @@ _faults: set[str] = set()  # reasons without compiled code, each reported once
 _without = defaultdict[np.dtype, Investment](Investment)  # ns of products in GraphBLAS
 
 
-def gathered(A: gb.Matrix, Y: gb.Matrix, aggregate: Aggregate = "sum") -> gb.Matrix:
-    """Return A Y, or the maximum or minimum of the neighbours' features, ignoring A's values."""
-    semiring = gb.semiring
-    names = {"sum": semiring.plus_times, "max": semiring.max_second, "min": semiring.min_second}
-    return names[aggregate](A @ Y).new(name="Z")
+def gathered(rows: SparseRows, Y: gb.Matrix, aggregate: Aggregate = "sum") -> np.ndarray:
+    """Return A Y, or the maximum or minimum of the neighbours' features, ignoring A's values.
+
+    The arrays of the rows of A move into a matrix. GraphBLAS accumulates into a full matrix in
+    place (saxpy5), in half the time of a product with a new result.
+    """
+    semiring, binary = gb.semiring, gb.binary
+    plus, times, nothing = {
+        "sum": (binary.plus, semiring.plus_times, 0),
+        "max": (binary.max, semiring.max_second, -np.inf),
+        "min": (binary.min, semiring.min_second, np.inf),
+    }[aggregate]
+    alone = rows.degrees == 0
+    values = np.full((rows.nrows, Y.ncols), nothing, rows.dtype)
+    A, Z = rows.matrix(), gb.Matrix.ss.import_fullr(values, take_ownership=True, name="Z")
+    # Z += A Y
+    Z(plus) << times(A @ Y)
+    release(A)
+    found: np.ndarray = Z.ss.unpack("fullr")["values"]
+    if aggregate != "sum":
+        found[alone] = 0
+    return found
 
 
 class Gather:
@@ -84,13 +102,6 @@ class Gather:
         """Kernel of the products: ``"fused"`` (compiled code) or ``"full"`` (GraphBLAS)."""
         return "full" if self._compiled is None else "fused"
 
-    def _plain_bytes(self, features: int) -> np.ndarray:
-        """Return the cumulative bytes that GraphBLAS needs for the rows before each row."""
-        size = self.rows.dtype.itemsize
-        each = 16 + features * (10 + 2 * size)  # pointers, and sums as entries and as an array
-        indptr = self.rows.indptr.view(np.int64)
-        return (8 + size) * indptr + each * np.arange(len(indptr))
-
     def operand(self, Y: np.ndarray) -> Any:
         """Return an array, contiguous by rows, as operand of `into`."""
         return gb.Matrix.from_dense(Y) if self._compiled is None else Y
@@ -124,7 +135,8 @@ class Gather:
         first: int, last: int,
     ) -> bool:  # fmt: skip
         """Multiply with GraphBLAS, some rows at a time on each thread."""
-        taken = self._plain_bytes(Z.shape[1])[first : last + 1]
+        indptr, size = self.rows.indptr[first : last + 1].view(np.int64), Z.itemsize
+        taken = (8 + size) * indptr + (8 + size * Z.shape[1]) * np.arange(len(indptr))
         cuts = np.searchsorted(taken, np.arange(taken[0], taken[-1], PIECE))
         start, flags = np.broadcast_to(start, Z.shape), list[bool]()
         queue = deque(pairwise(np.unique([*cuts, last - first]).tolist()))
@@ -134,12 +146,11 @@ class Gather:
             for a, b in pieces:
                 rows, part = self.rows.sparse_rows(first + a, first + b), Z[a:b]
                 copies = rows.indptr.copy(), rows.columns.copy(), np.array(rows.values)
-                A = SparseRows(*copies, rows.ncols).matrix()
-                found = gathered(A, Y, self._aggregate)
-                np.add(found.to_dense(fill_value=0, dtype=Z.dtype), start[a:b], out=part)
-                release(A, found)
-                flags.append(bool(np.isfinite(part).all()))
-                np.clip(part, *limits, out=part)
+                found = gathered(SparseRows(*copies, rows.ncols), Y, self._aggregate)
+                np.add(found, start[a:b], out=part)
+                flags.append(are_finite(part))
+                if limits != (-np.inf, np.inf):
+                    np.clip(part, *limits, out=part)
 
         share(workers, queue, work, nthreads=self._nthreads // workers)
         return all(flags)

@@ -31,10 +31,10 @@ _MODULES = (
     "agg", "Scalar", "Vector", "Matrix", "Recorder", "io", "ss", "core",
 )  # fmt: skip
 _OPERATORS = (
-    "binary.plus", "binary.min", "binary.first", "binary.second", "monoid.any", "monoid.plus",
-    "monoid.max", "monoid.min", "select.valuegt", "select.valuene", "semiring.plus_times",
-    "semiring.any_plus", "semiring.plus_second", "semiring.any_times", "semiring.max_second",
-    "semiring.min_second",
+    "binary.plus", "binary.min", "binary.max", "binary.first", "binary.second", "monoid.any",
+    "monoid.plus", "monoid.max", "monoid.min", "select.valuegt", "select.valuene",
+    "semiring.plus_times", "semiring.any_plus", "semiring.plus_second", "semiring.any_times",
+    "semiring.max_second", "semiring.min_second",
 )  # fmt: skip
 _LONG, _WIDEST = 20, 100  # most items and characters shown in an error
 _DTYPES = ("BOOL", "INT64", "UINT64", "FP32", "FP64")
