@@ -110,7 +110,7 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Dtype of the computation. Default: that of the weights. Weights of bool and integers take
         that of features in FP32 or FP64, else FP32. Integers above 2**24 raise an error in FP32.
-    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+    engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         A cost model chooses a kernel for each layer: of all with ``"auto"``, and of GraphBLAS's
         sparse and full kernels with ``"graphblas"``, which needs no numba. ``"fused"`` (compiled by
         numba), ``"sparse"`` and ``"full"`` force one kernel. A positive bias under the rule

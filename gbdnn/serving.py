@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from gbdnn.arrays.answer import Answer
 from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows, as_source
-from gbdnn.engine.plan import Engine
+from gbdnn.engine.plan import Engine, engines
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import is_shallow, run_shallow, run_singles
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
@@ -40,7 +40,7 @@ class CompiledNetwork:
         In memory, with at least one layer.
     nthreads : int, optional
         As for `gbdnn.compile`.
-    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+    engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         As for `gbdnn.compile`.
 
     Examples
@@ -56,7 +56,7 @@ class CompiledNetwork:
 
     def __init__(self, network: Network, nthreads: int | None, engine: Engine = "auto") -> None:
         require_kind(network, Network, "network must be a Network")
-        as_word(engine, "engine", get_args(Engine))
+        as_word(engine, "engine", engines())
         self._hold(network, as_nthreads(nthreads), engine)
         self._prepare()
 
@@ -179,7 +179,7 @@ def compile(  # noqa: A001
         As for `infer`; a lazy network is loaded.
     bias, bias_rule, clip, last_activation, dtype
         As for `infer`.
-    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+    engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         As for `infer`. Only ``"auto"`` and ``"fused"`` use compiled code; the other engines, and
         ``"auto"`` without numba, call `infer`.
     nthreads : int, optional

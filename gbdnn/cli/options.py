@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import BadParameter, Option
 
 from gbdnn.arrays.checks import as_bytes, as_nthreads
+from gbdnn.engine import plan
 from gbdnn.errors import ArgumentError
 from gbdnn.io.formats import FORMATS
 
@@ -65,7 +66,7 @@ ThreadCounts = Annotated[
     ),
 ]  # fmt: skip
 Engine = Annotated[
-    Literal["auto", "graphblas", "fused", "sparse", "full"],
+    plan.Engine,
     Option(help="auto: chosen by a cost model; graphblas: no numba; others: force this kernel."),
 ]
 Memory = Annotated[

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import release
-from gbdnn.kernels.full import FULL, FullWeights
-from gbdnn.kernels.full_chain import FullChain
-from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.reorder import inverse, orders
 from gbdnn.model.layer import free
@@ -137,7 +135,7 @@ def chain_of(
         checked=[plan.may_overflow for plan in plans],
         positions=positions,
     )
-    return FullChain(layers) if kernel is FULL else FusedChain(layers)
+    return kernel.chain(layers)
 
 
 def prepared_weights(

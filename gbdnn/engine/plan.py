@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -38,15 +38,17 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
 __all__ = [
-    "ENGINES", "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes", "choose",
-    "division", "layer_bytes", "plan_layers", "plan_of", "settled", "sizes",
+    "BLOCK_KERNELS", "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes",
+    "choose", "division", "engines", "layer_bytes", "plan_layers", "plan_of", "settled", "sizes",
 ]  # fmt: skip
 
-Engine = Literal["auto", "graphblas", "fused", "sparse", "full"]
+Engine = Literal["auto", "graphblas", "fused", "full", "sparse"]
 """Kernels of a run: "auto" and "graphblas" choose per layer, the others force one kernel."""
-ENGINES = get_args(Engine)
 
 _CHOOSE = ("auto", "graphblas")
+
+BLOCK_KERNELS: dict[str, BlockKernel] = {kernel.name: kernel for kernel in (FUSED, FULL)}
+"""All kernels that compute on blocks, by name."""
 
 MEMORY = 512 << 20
 """Default memory budget of `infer` in bytes, beyond weights, features and answer."""
@@ -54,6 +56,11 @@ MEMORY = 512 << 20
 _PLANS = 256  # kept per network
 
 _WAITING = 64 << 20  # bytes of blocks that wait between windows; more would not fit the caches
+
+
+def engines() -> tuple[str, ...]:
+    """Return the values of ``engine``: choices per layer, and all kernels."""
+    return (*_CHOOSE, *BLOCK_KERNELS, SPARSE.name)
 
 
 class Sizes(NamedTuple):
@@ -260,7 +267,7 @@ class Plan(NamedTuple):
     facts : Facts
         All that the plan depends on.
     kernel : str
-        Kernel of blocks, ``"fused"`` or ``"full"``; ``"sparse"`` if no other one runs.
+        Kernel of blocks; ``"sparse"`` if none runs.
     is_single_window : bool
         Whether each block passes all layers without regrouping.
     sizes : Sizes
@@ -282,8 +289,7 @@ class Plan(NamedTuple):
     @property
     def block_kernel(self) -> BlockKernel | None:
         """Kernel of blocks; None if only the sparse kernel runs."""
-        kernels: dict[str, BlockKernel] = {"fused": FUSED, "full": FULL}
-        return kernels.get(self.kernel)
+        return BLOCK_KERNELS.get(self.kernel)
 
     @property
     def reorders(self) -> bool:
@@ -379,7 +385,7 @@ class Plan(NamedTuple):
         width = max(1, min(sizes.width, inputs))
         blocks = -(-inputs // width)
         side_by_side = max(1, min(blocks, sizes.workers * sizes.threads_each))
-        for kernel in (FUSED, FULL):
+        for kernel in BLOCK_KERNELS.values():
             ns = blocks * kernel.cost(info, width, 0) / side_by_side
             found[kernel.name] = ns / 1e6 if kernel.is_exact(info) else math.inf
         if self.is_single_window and inputs <= costs.SINGLES:
@@ -438,7 +444,8 @@ class Plan(NamedTuple):
     def _table(self) -> Table:
         facts = self.facts
         title = f"Plan: {facts.inputs} inputs, {facts.net.layers} layers, engine {facts.engine!r}"
-        header = ("layers", "kernel", "fused, ms", "full, ms", "sparse, ms", "why")
+        names = [*BLOCK_KERNELS, SPARSE.name]
+        header = ("layers", "kernel", *(f"{name}, ms" for name in names), "why")
         rows = [
             (f"{first}-{stop - 1}", kernel, *(f"{each:.3g}" for each in ms.values()), why)
             for first, stop, kernel, why, ms in self.groups
@@ -481,7 +488,8 @@ def choose(facts: Facts) -> Plan:
             columns = net.infos[0].nrows
             width, workers = division(net, columns, inputs, facts.threads, facts.memory)
         return Plan(facts, "fused", True, Sizes((0,), width, workers, 1, facts.memory, 0, 0))
-    kernel = None if engine == "sparse" else FUSED if fused else FULL
+    chosen = None if engine == SPARSE.name else FUSED if fused else FULL
+    kernel = BLOCK_KERNELS.get(engine, chosen)
     divided = partial(
         sizes, facts.memory, net.infos, in_memory=net.in_memory, inputs=inputs,
         threads=facts.threads,

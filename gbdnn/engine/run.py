@@ -31,7 +31,7 @@ from gbdnn.arrays.sources import DenseRows
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
-from gbdnn.engine.plan import ENGINES, MEMORY, Engine, plan_layers, plan_of, settled
+from gbdnn.engine.plan import MEMORY, Engine, engines, plan_layers, plan_of, settled
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow, run_singles
 from gbdnn.engine.stats import Watch
@@ -122,7 +122,7 @@ def checked_options(
     callback: Callable[[LayerStats], object] | None = None,
 ) -> dict[str, Any]:
     """Return the options of `infer_network`; raise the errors of `infer` for invalid ones."""
-    as_word(engine, "engine", ENGINES)
+    as_word(engine, "engine", engines())
     is_auto = isinstance(deduplicate, str) and deduplicate == "auto"
     if not is_auto and not isinstance(deduplicate, bool | np.bool_):
         raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")

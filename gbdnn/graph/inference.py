@@ -27,7 +27,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.matrices import as_held, to_array
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.engine.plan import MEMORY, Engine
+from gbdnn.engine.plan import MEMORY, Engine, engines
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
@@ -102,7 +102,7 @@ def infer(
         by GraphBLAS; the values of A are ignored, and nodes without neighbours get 0.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         As for `gbdnn.infer`.
-    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+    engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         ``"auto"`` uses compiled code where the cost model prefers it, and NumPy's product for
         weights of at least 40 % density. ``"graphblas"`` uses only GraphBLAS and needs no numba.
         ``"fused"`` forces compiled code. ``"sparse"`` and ``"full"`` force this kernel for the
@@ -148,7 +148,7 @@ def infer(
     array([0., 2., 6.])
     """
     as_word(aggregate, "aggregate", get_args(Aggregate))
-    as_word(engine, "engine", get_args(Engine))
+    as_word(engine, "engine", engines())
     require_callable(callback, "callback")
     nthreads = as_nthreads(nthreads)
     if memory is not None:

@@ -17,7 +17,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.matrices import as_columns, as_held, as_rows, shape_of
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import release
-from gbdnn.engine.plan import Engine
+from gbdnn.engine.plan import Engine, engines
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
 from gbdnn.graph.features import (
     aligned,
@@ -159,7 +159,7 @@ def propagate(
         As for `infer`.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Of the computation. Default: FP64 if X is FP64, otherwise FP32.
-    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+    engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         ``"fused"`` forces compiled code; ``"auto"`` uses it where the cost model prefers it.
         The others use GraphBLAS.
     nthreads : int, optional
@@ -196,7 +196,7 @@ def propagate(
     hops = whole_number(hops, "hops", least=0)
     as_flag(all_hops, "all_hops")
     as_word(aggregate, "aggregate", get_args(Aggregate))
-    as_word(engine, "engine", get_args(Engine))
+    as_word(engine, "engine", engines())
     nthreads = as_nthreads(nthreads)
     A, labels = as_graph(A, "A", transposed=True)
     X = as_held(aligned(X, labels, "X"), "X")

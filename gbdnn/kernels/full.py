@@ -18,6 +18,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
+from gbdnn.kernels.full_chain import FullChain
 from gbdnn.kernels.reorder import reordered
 from gbdnn.runtime.first_use import gb
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gbdnn.kernels.blocks import Block
+    from gbdnn.kernels.kernel import Chain, ChainLayers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
@@ -70,6 +72,10 @@ class FullKernel:
         # SuiteSparse's kernel is faster if each edge has its own value.
         each = SparseRows(of_W.indptr, of_W.columns, np.array(of_W.values), layer.nrows)
         return FullWeights(each.matrix(transposed=True), b)
+
+    def chain(self, layers: ChainLayers) -> Chain:
+        """Return consecutive layers."""
+        return FullChain(layers, self)
 
     def advance(
         self,

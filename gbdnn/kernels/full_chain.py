@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import LEAVING, any_bit, padded, sample
-from gbdnn.kernels.full import FULL
 from gbdnn.kernels.overflow import require_finite
 
 if TYPE_CHECKING:
@@ -33,12 +32,13 @@ _FEW = 0.75  # fraction of live inputs up to which blocks are compacted at the e
 
 
 class FullChain:
-    """See `gbdnn.kernels.kernel.Chain`; the matrix of a block has the shape of its layer."""
+    """See `gbdnn.kernels.kernel.Chain`; the matrix of a block has the shape of its layer.
 
-    name = "full"
+    `kernel` has a method ``advance`` like that of the full kernel.
+    """
 
-    def __init__(self, layers: ChainLayers) -> None:
-        self.layers = layers
+    def __init__(self, layers: ChainLayers, kernel: Any) -> None:
+        self.layers, self.kernel, self.name = layers, kernel, kernel.name
 
     def block(self, buffers: Buffers, k: int, width: int) -> Block:
         """Return a block for `width` inputs before layer `k`."""
@@ -91,7 +91,7 @@ class FullChain:
             Z = buffers.get(info.ncols, Y.width)
             Z.inputs = Y.inputs
             check = partial(require_finite, k, info) if layers.checked[at] else None
-            FULL.advance(Y, Z, info, weights, check=check)
+            self.kernel.advance(Y, Z, info, weights, check=check)
             buffers.put(Y)
             Y = Z
             if counts is not None:
@@ -106,7 +106,8 @@ class FullChain:
             # While nothing dies, tests can be less frequent.
             look = k + 1 + (1 if live < count else pause)
             pause = 1 if live < count else min(2 * pause, _LONGEST_PAUSE)
-            waste += FULL.cost(layers.infos[at + 1], count - live, 0) if live < count else 0.0
+            if live < count:
+                waste += self.kernel.cost(layers.infos[at + 1], count - live, 0)
             if waste > costs.gather(Y.neurons, count, live):
                 Y, waste = self._compacted(Y, k + 1, buffers), 0.0
                 if not len(Y.inputs):

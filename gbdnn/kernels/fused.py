@@ -21,6 +21,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.full import FULL
+from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import reordered
 from gbdnn.kernels.worth import Investment
 from gbdnn.runtime.machine import machine
@@ -28,6 +29,7 @@ from gbdnn.runtime.optional import warn
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.table import FusedLayer
+    from gbdnn.kernels.kernel import Chain, ChainLayers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
@@ -159,6 +161,10 @@ class FusedKernel:
         if found is None:
             found = layer.prepared(_any_width) if rows is None else _prepared(given, layer)
         return found
+
+    def chain(self, layers: ChainLayers) -> Chain:
+        """Return consecutive layers."""
+        return FusedChain(layers)
 
     def prepare_single(self, layer: Layer, density: float, count: int) -> list[FusedLayer]:
         """Return the rows of the weights for a single input, in `count` shares of the neurons.

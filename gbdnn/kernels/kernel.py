@@ -55,6 +55,10 @@ class BlockKernel(Kernel, Protocol):
         """
         ...
 
+    def chain(self, layers: ChainLayers, /) -> Chain:
+        """Return consecutive layers with prepared weights; blocks are `Block` if not fused."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainLayers:

@@ -141,7 +141,7 @@ def test_reordering_changes_no_answer_and_no_edge():
 def test_engine_without_meaning():
     with pytest.raises(
         ValueError,
-        match="engine must be 'auto', 'graphblas', 'fused', 'sparse' or 'full', not 'dense'",
+        match="engine must be 'auto', 'graphblas', 'fused', 'full' or 'sparse', not 'dense'",
     ):
         gbdnn.infer([np.eye(2)], np.eye(2), engine="dense")
 
