@@ -7,7 +7,7 @@ the description and all arrays.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +18,7 @@ from gbdnn.io.files import require_other_ending, require_writable, whole_file
 from gbdnn.io.reading import foreign_errors, read_bytes, require_form, valid_fields
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.optional import require
-from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
-from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Stepwise
+from gbdnn.training import losses, optimizers
 from gbdnn.training.run import BestEpoch, EpochRecord, LayerState, TrainingRun
 
 if TYPE_CHECKING:
@@ -31,9 +30,11 @@ __all__ = ["identity", "read_run", "resumed", "write_run"]
 
 _FORMAT = "gbdnn.training 6"
 _NUMBERS, _RULES = ("batch_size", "seed", "steps", "stopped"), ("loss", "optimizer", "schedule")
-_LOSSES = (CrossEntropy, BinaryCrossEntropy, SquaredError)
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (*_LOSSES, SGD, Adam, Constant, Cosine, Stepwise)
+    name: kind
+    for module in (losses, optimizers)
+    for name, kind in vars(module).items()
+    if is_dataclass(kind)
 }
 _NUMBER = int | float | None
 _FORM: dict[str, Any] = {
