@@ -18,7 +18,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gbdnn.arrays.checks import as_number
-from gbdnn.errors import ArgumentError, ForkError, NonFiniteError, ShapeError, require_kind
+from gbdnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ForkError,
+    NonFiniteError,
+    ShapeError,
+    require_kind,
+)
 from gbdnn.io.frameworks.torch_tensors import import_torch
 from gbdnn.kernels import costs
 from gbdnn.serving import CompiledNetwork
@@ -344,8 +351,8 @@ def accelerate(
     Raises
     ------
     ArgumentTypeError, ArgumentError
-        `model` is not a module or is in training mode; `density` is not between 0 and 1; the
-        outputs for `example` differ by more than rounding.
+        `model` is not a module or is in training mode; `example` has another type; `density` is not
+        between 0 and 1; the outputs for `example` differ by more than rounding.
 
     Notes
     -----
@@ -368,6 +375,11 @@ def accelerate(
     require_kind(model, nn.Module, "model must be a torch.nn.Module")
     if names := [name for name, part in model.named_modules() if part.training]:
         raise ArgumentError(f"{names[-1] or 'model'} is in training mode; call model.eval() first")
+    if not isinstance(example, torch.Tensor | tuple | Mapping | None):
+        raise ArgumentTypeError(
+            "example must be a tensor, a tuple of arguments or a dict of keyword arguments, not"
+            f" {type(example).__qualname__}"
+        )
     if density is not None and not 0 <= as_number(density, "density") <= 1:
         raise ArgumentError(f"density must be between 0 and 1, not {density}")
     with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):

@@ -781,6 +781,8 @@ def test_wrong_calls():
             gt.accelerate(nn.Linear(3, 3).eval(), density=density)
     with pytest.raises(errors.ArgumentTypeError, match="density"):
         gt.accelerate(nn.Linear(3, 3).eval(), density="few")
+    with pytest.raises(errors.ArgumentTypeError, match=r"example must be .*, not ndarray"):
+        gt.accelerate(nn.Linear(3, 3).eval(), np.ones((2, 3), np.float32))
     fast = gt.accelerate(sparse(linear()))
     with pytest.raises(TypeError):
         fast(np.ones((2, 256), np.float32))

@@ -378,12 +378,13 @@ def nan():
         (
             nn.BatchNorm1d(3).state_dict(),
             errors.ArgumentError,
-            "unsupported parameter 'running_mean'",
+            "unsupported parameter 'running_mean': convert the module, not its state_dict",
         ),
         ({"fc.bias": torch.ones(3)}, errors.ArgumentError, "'fc': the weight is missing"),
         ({"w.weight_orig": torch.ones(3, 2)}, errors.ArgumentError, "weight_orig and weight_mask"),
         ({"states": {}}, errors.ArgumentTypeError, "'states' must be a tensor, not dict"),
         ([torch.ones(2, 2)], errors.ArgumentTypeError, "its state_dict, not list"),
+        ("net.pt", errors.ArgumentTypeError, "not str; read_torch reads a file"),
     ],
 )
 def test_bad_sources(source, error, message):

@@ -108,7 +108,8 @@ def from_torch(
         Layer(np.empty((0, 0)), clip=clip, dtype=wanted)  # raises for an invalid option
         return _from_state(_state_of(source), clip, last, Chain(wanted)).network()
     raise ArgumentTypeError(
-        f"source must be a torch.nn.Module or its state_dict, not {type(source).__qualname__}"
+        f"source must be a torch.nn.Module or its state_dict, not {type(source).__qualname__};"
+        " read_torch reads a file"
     )
 
 
@@ -325,7 +326,7 @@ def _from_state(
             )
         module, _, parameter = str(key).rpartition(".")
         if parameter not in _PARAMETERS:
-            raise unsupported(f"parameter {key!r}")
+            raise unsupported(f"parameter {key!r}", "convert the module, not its state_dict")
         layers.setdefault(module, {})[parameter] = tensor
     for k, (module, tensors) in enumerate(layers.items()):
         name = repr(module or "weight")
