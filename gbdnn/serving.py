@@ -70,8 +70,8 @@ class CompiledNetwork:
         """Compile and prepare what calls need."""
         found = self.engine in ("auto", "fused") and is_shallow(self.network)
         if found and self.engine == "fused":
-            FUSED.load(self._dtype)
-        self._is_shallow = found and FUSED.has_loaded(self._dtype)
+            FUSED.code(self._dtype).required()
+        self._is_shallow = found and FUSED.code(self._dtype).functions() is not None
         if self._is_shallow:
             # Prepare all paths: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):

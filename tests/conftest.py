@@ -16,7 +16,8 @@ import gbdnn
 from gbdnn.kernels import blocks, costs
 from gbdnn.kernels.compiled.functions import libraries
 from gbdnn.kernels.compiled.library import cache_folder
-from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.fused import FUSED, FusedKernel
+from gbdnn.kernels.worth import Code
 from gbdnn.runtime import machine as machine_module
 from gbdnn.runtime.first_use import gb
 
@@ -117,8 +118,8 @@ def eager(patch):
 
 def uncompiled(patch):
     """No compiled code is at hand, and none is due."""
-    patch.setattr(FUSED, "_is_at_hand", lambda _: False)
-    patch.setattr(FUSED, "_loaded", set())
+    patch.setattr(Code, "_is_at_hand", lambda _: False)
+    patch.setattr(FUSED, "_codes", FusedKernel()._codes)
     patch.setattr(costs, "COMPILE", np.inf)
 
 

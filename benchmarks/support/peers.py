@@ -313,7 +313,7 @@ def _compiled(dtype: np.dtype) -> bool:
     from gbdnn.kernels.fused import FUSED
 
     try:
-        FUSED.load(dtype)
+        FUSED.code(dtype).required()
     except MissingPackageError:
         return False
     return True

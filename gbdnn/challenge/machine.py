@@ -74,7 +74,7 @@ def show_versions() -> None:
     for name in _PACKAGES.split():
         with suppress(PackageNotFoundError):
             facts[name] = partial(str, version(name))
-    facts["fused kernel"] = lambda: ", ".join(f"{kind} {at}" for kind, at in FUSED.code().items())
+    facts["fused kernel"] = lambda: ", ".join(f"{kind} {at}" for kind, at in FUSED.where().items())
     for name, value in sorted(os.environ.items()):
         if name.startswith(_SETTINGS):
             facts[name] = partial(str, value)

@@ -274,7 +274,8 @@ def run(
     seconds: list[float] = []
     balances: list[Balance] = []
     dtype = problem.network.dtype
-    before = FUSED.seconds_compiling(dtype)
+    code = None if dtype is None else FUSED.code(dtype)
+    before = 0.0 if code is None else code.seconds
     if isinstance(engine, str) and engine in ("auto", "fused") and dtype is not None:
         FUSED.keep_code(dtype)
     with nullcontext(problem.network) if executor is None else stored(problem.network) as net:
@@ -309,7 +310,7 @@ def run(
         nthreads=nthreads or available(),
         engine=engine,
         kernels=_shares(work.kernels if executor is None else edges_by_kernel(batches)),
-        compiling=FUSED.seconds_compiling(dtype) - before,
+        compiling=0.0 if code is None else code.seconds - before,
         deduplicate=deduplicate,
         balances=balances[1:] or balances or None,
         processed=processed,

@@ -62,8 +62,8 @@ def info(
     if machine or compiled:
         _require_none({"PATH": path, "--check": check} | of_networks, "--machine")
         for name in ("float32", "float64") if compiled else ():
-            FUSED.load(np.dtype(name))
-        facts = {"machine": found_machine(), "versions": versions(), "fused": FUSED.code()}
+            FUSED.code(np.dtype(name)).required()
+        facts = {"machine": found_machine(), "versions": versions(), "fused": FUSED.where()}
     elif path is None:
         raise ArgumentError("missing argument PATH; pass a path or --machine")
     elif path.is_file() and path.name.lower().endswith(TSV):

@@ -238,11 +238,10 @@ class Facts(NamedTuple):
     prepares_from: float
     compiles_from: float
 
-    def work(self, *, is_single_window: bool) -> float:
+    def work(self) -> float:
         """Return the estimated time of the run without compiled code, in ns."""
-        net = self.net
-        work = self.inputs * net.edges * costs.speeds().full * net.dtype.itemsize / 4
-        return work if is_single_window else work + net.layers * costs.FULL_CALL
+        work = self.inputs * self.net.edges * costs.speeds().full * self.net.dtype.itemsize / 4
+        return costs.RUN + self.net.layers * costs.FULL_CALL + work
 
     def may_be_single_window(self) -> bool:
         """Whether dense inputs, or a few, pass a network without regrouping."""
@@ -479,9 +478,7 @@ def choose(facts: Facts) -> Plan:
     """
     net, engine, inputs = facts.net, facts.engine, facts.inputs
     single, pays_from = facts.may_be_single_window(), max(facts.prepares_from, facts.compiles_from)
-    fused = engine == "fused" or (
-        engine == "auto" and (not pays_from or facts.work(is_single_window=single) >= pays_from)
-    )
+    fused = engine == "fused" or (engine == "auto" and (not pays_from or facts.work() >= pays_from))
     if fused and single:
         width, workers = 1, 1
         if inputs > costs.SINGLES:
@@ -526,7 +523,7 @@ def plan_of(
         is_watched=callback is not None,
         # Of a network on disk, every run prepares the layers that it reads.
         prepares_from=_past(net).left(preparing) if prepares else 0.0,
-        compiles_from=FUSED.work_left(of_net.dtype) if auto else 0.0,
+        compiles_from=FUSED.code(of_net.dtype).work_left() if auto else 0.0,
     )
     plan = net.prepared(_KnownPlans).plan(facts) if few else choose(facts)
     if few and not plan.is_single_window:
@@ -564,18 +561,18 @@ def settled(plan: Plan, net: Network) -> Plan:
     """
     facts, dtype = plan.facts, plan.facts.net.dtype
     if facts.engine == "fused":
-        FUSED.load(dtype)
+        FUSED.code(dtype).required()
     if facts.engine != "auto":
         return plan
     if plan.kernel == FUSED.name:
-        if FUSED.has_loaded(dtype):
+        if FUSED.code(dtype).functions() is not None:
             if facts.prepares_from:
                 _past(net).made()
             return plan
         plan = choose(facts._replace(compiles_from=math.inf))
-    work = facts.work(is_single_window=facts.may_be_single_window())
+    work = facts.work()
     _past(net).went_without(work)
-    FUSED.without[dtype].went_without(work)
+    FUSED.code(dtype).went_without(work)
     return plan
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "sparse_layer",
     "sparse_parts",
     "speeds",
+    "work_before_compiling",
 ]
 
 
@@ -75,8 +76,9 @@ PANEL_EDGES = 8  # edges per neuron and panel that make up for storing sums betw
 MOVE_ROW = 10.0  # start of a neuron's row
 PREPARE_EDGE = 12.0  # preparing an edge for the fused kernel
 PREPARE_LAYER = 200_000.0
-COMPILE = 5e9  # compiling the fused kernel, once per machine
-COMPILE_GATHER = 750e6  # edges times features of graph products as long as compiling
+RUN = 350_000.0  # call overhead of a run without compiled code
+COMPILE, COMPILE_GATHER = 5e9, 9e8  # compiling the fused kernel, and the product with a graph
+AT_ONCE = 1e9  # what takes less is compiled at the first call that gains by it
 
 PREPARE_AT_ONCE = 1e8  # networks that are cheaper to prepare than this are always prepared
 DENSE_COPY = 1.2  # moving an element of an array to a block or back
@@ -258,6 +260,15 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
     product = width * edges * speeds().full
     workers = max(1, min(nthreads, blocks, int((FULL_CALL + product) / GIL)))
     return workers, max(1, nthreads // workers)
+
+
+def work_before_compiling(price: float) -> float:
+    """Return the work of a process, in ns, from which compiling for `price` ns pays.
+
+    The code serves all later processes on this machine, too. What is compiled in less than a second
+    needs work of milliseconds.
+    """
+    return price / (100 if price < AT_ONCE else 5)
 
 
 def reordering_pays(inputs: int) -> bool:

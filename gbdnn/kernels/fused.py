@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
-from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import reordered
-from gbdnn.kernels.worth import Investment
+from gbdnn.kernels.worth import Code
 from gbdnn.runtime.machine import machine
-from gbdnn.runtime.optional import warn
 
 if TYPE_CHECKING:
+    from gbdnn.kernels.compiled.library import Library
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.kernel import Chain, ChainLayers
     from gbdnn.model.layer import Layer
@@ -36,16 +34,26 @@ if TYPE_CHECKING:
 __all__ = ["FUSED", "FusedKernel"]
 
 
+def _library(dtype: str) -> Library:
+    from gbdnn.kernels.compiled.functions import library
+
+    return library(dtype)
+
+
 class FusedKernel:
     """Sums in registers, in code compiled for the processor."""
 
     name = "fused"
 
     def __init__(self) -> None:
-        self._loaded: set[np.dtype] = set()
-        self._fault: dict[np.dtype, str] = {}
-        self.without = defaultdict[np.dtype, Investment](Investment)  # ns of runs
-        self._loading = threading.Lock()
+        self._codes = {
+            np.dtype(name): Code(partial(_library, name), lambda: costs.COMPILE, "fused kernel")
+            for name in ("float32", "float64")
+        }
+
+    def code(self, dtype: np.dtype) -> Code:
+        """Return the compiled code for a dtype."""
+        return self._codes[dtype]
 
     def is_exact(self, info: LayerInfo) -> bool:
         """Whether initialising with the bias gives the layer's rule."""
@@ -55,91 +63,21 @@ class FusedKernel:
         """Return the time for one block, in ns."""
         return costs.fused_layer(inputs, info.edges, *info.shape, info.dtype.itemsize)
 
-    def work_left(self, dtype: np.dtype) -> float:
-        """Return the work of other kernels, in ns, from which compiled code pays.
-
-        It is 0 if the code is cached. Otherwise the code is compiled once the runs of this process
-        have taken longer than `costs.COMPILE`. It is infinite if the code would be slow or cannot
-        be compiled, and while another thread compiles it.
-        """
-        if dtype in self._loaded:
-            return 0.0
-        if dtype in self._fault or not machine().has_fma:
-            return math.inf
-        if self._is_at_hand(dtype):
-            return 0.0
-        return math.inf if self._loading.locked() else self.without[dtype].left(costs.COMPILE)
-
-    def has_loaded(self, dtype: np.dtype) -> bool:
-        """Whether compiled code could be loaded or compiled.
-
-        A failure is reported once; this process then uses other kernels.
-        """
-        if dtype in self._loaded:
-            return True
-        first = dtype not in self._fault
-        if (fault := self._load(dtype)) is not None and first:
-            text = f"no fused kernel, which would take less time: {fault}"
-            warn(text)
-        return fault is None
-
-    def code(self) -> dict[str, str]:
+    def where(self) -> dict[str, str]:
         """Return the location of the compiled code for each dtype, and whether it exists."""
-        from gbdnn.kernels.compiled.functions import library
-
         found, suited = {}, "" if machine().has_fma else " (slow: no fused multiply-adds here)"
-        for name in ("float32", "float64"):
-            each = library(name)
+        for dtype in self._codes:
+            each = _library(dtype.name)
             there = "" if each.is_at_hand else " (not yet compiled)"
-            found[name] = f"{each.file or 'not kept on disk'}{there}{suited}"
+            found[dtype.name] = f"{each.file or 'not kept on disk'}{there}{suited}"
         return found
-
-    def seconds_compiling(self, dtype: np.dtype | None) -> float:
-        """Return the time this process spent compiling, in seconds; 0 if the code was cached."""
-        if dtype is None or dtype not in self._loaded:
-            return 0.0
-        from gbdnn.kernels.compiled.functions import library
-
-        return library(dtype.name).seconds
-
-    def load(self, dtype: np.dtype) -> None:
-        """Load or compile the code.
-
-        Raises
-        ------
-        MissingPackageError
-            numba is missing, or its version is not supported.
-        """
-        if (fault := self._load(dtype)) is not None:
-            raise MissingPackageError(f"engine='fused' needs a working numba: {fault}")
 
     def keep_code(self, dtype: np.dtype) -> None:
         """Load the code, or compile and store it on disk for later processes."""
         from gbdnn.kernels.compiled.library import cache_folder
 
-        if cache_folder() is not None and self.work_left(dtype) < math.inf:
-            self.has_loaded(dtype)
-
-    def _is_at_hand(self, dtype: np.dtype) -> bool:
-        try:
-            from gbdnn.kernels.compiled.functions import library
-
-            return library(dtype.name).is_at_hand
-        except Exception:
-            return False
-
-    def _load(self, dtype: np.dtype) -> str | None:
-        """Return why compiled code is unavailable, or None if it is available."""
-        with self._loading:
-            if dtype not in self._fault and dtype not in self._loaded:
-                try:
-                    from gbdnn.kernels.compiled.functions import functions
-
-                    functions(dtype.name)
-                    self._loaded.add(dtype)
-                except Exception as error:
-                    self._fault[dtype] = f"{type(error).__name__}: {error}"
-        return self._fault.get(dtype)
+        if cache_folder() is not None and self.code(dtype).work_left() < math.inf:
+            self.code(dtype).functions()
 
     def prepare(
         self,

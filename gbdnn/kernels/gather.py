@@ -12,7 +12,8 @@ of the number of threads.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,18 +21,17 @@ import numpy as np
 
 from gbdnn.arrays.checks import are_finite
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled.record import PRODUCT, filled
-from gbdnn.kernels.worth import Investment
+from gbdnn.kernels.worth import Code
 from gbdnn.runtime.first_use import gb
-from gbdnn.runtime.machine import machine
-from gbdnn.runtime.optional import warn
 from gbdnn.runtime.threads import available, on_threads, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from gbdnn.kernels.compiled.library import Library
 
 __all__ = ["Aggregate", "Gather", "gathered"]
 
@@ -40,9 +40,6 @@ Aggregate = Literal["sum", "max", "min"]
 SHARE = 1 << 16  # edges and nodes of a thread's unit of work
 HEAVY = 1 << 17  # edges from which a node's row is split into pieces of SHARE
 PIECE = 1 << 22  # bytes that a thread of GraphBLAS uses at a time, or for a node
-
-_faults: set[str] = set()  # reasons without compiled code, each reported once
-_without = defaultdict[np.dtype, Investment](Investment)  # ns of products in GraphBLAS
 
 
 def gathered(rows: SparseRows, Y: gb.Matrix, aggregate: Aggregate = "sum") -> np.ndarray:
@@ -210,25 +207,28 @@ class Gather:
 
 
 def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., Any] | None:
-    """Return the compiled product if it is cached, due or `forced`, else None.
+    """Return the compiled product if it is on disk, due or `forced`, else None.
 
-    It is due once the products of this process, including this one of `work` ns, take longer in
-    GraphBLAS than compiling. Raise MissingPackageError if it is forced and cannot be compiled.
+    It is due if the products of this process, including this one of `work` ns, take so long in
+    GraphBLAS that compiling pays. Raise MissingPackageError if it is forced and cannot be compiled.
     """
-    try:
-        from gbdnn.kernels.compiled.functions import gather_library
+    code = _CODES[dtype]
+    if not forced and work < code.work_left():
+        code.went_without(work)
+        return None
+    functions = code.required() if forced else code.functions()
+    return None if functions is None else functions["gather"]
 
-        library = gather_library(dtype.name)
-        if forced:
-            return library.functions()["gather"]
-        is_due = library.is_at_hand or work > _without[dtype].left(costs.COMPILE_GATHER)
-        if not _faults and machine().has_fma and is_due:
-            return library.functions()["gather"]
-        _without[dtype].went_without(work)
-    except Exception as error:
-        if forced:
-            raise MissingPackageError(f"engine='fused' needs a working numba: {error}") from error
-        _faults.add(str(error))
-        text = f"no compiled product with a graph, which would take less time: {error}"
-        warn(text)
-    return None
+
+def _library(dtype: str) -> Library:
+    from gbdnn.kernels.compiled.functions import gather_library
+
+    return gather_library(dtype)
+
+
+_CODES = {
+    np.dtype(name): Code(
+        partial(_library, name), lambda: costs.COMPILE_GATHER, "compiled product with a graph"
+    )
+    for name in ("float32", "float64")
+}

@@ -15,6 +15,7 @@ from gbdnn import errors
 from gbdnn.engine.plan import choose
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.worth import Code
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
 CASE = case(4, rule="entries", sizes=SIZES, inputs=90, density=0.4, exact=False)
@@ -26,7 +27,7 @@ HYPER = gb.Matrix.from_coo([7, 2**40 - 1], [0, 3], 1.0, nrows=2**40, ncols=24, d
 def compiled():
     """Plans of ``"auto"`` are those with compiled code, unless a test says otherwise."""
     for dtype in (np.float32, np.float64):
-        FUSED.load(np.dtype(dtype))
+        FUSED.code(np.dtype(dtype)).required()
 
 
 def planned(net, X, **options):
@@ -96,17 +97,17 @@ def test_networks_on_disk():
     assert f"{len(plan.sizes.starts)} groups of layers" in repr(plan)
 
 
+@pytest.mark.filterwarnings("ignore:the fused kernel")
 def test_planning_counts_no_work_and_compiles_nothing(monkeypatch):
     """Only runs advance the rule that decides when to compile."""
     uncompiled(monkeypatch)
-    monkeypatch.setattr("gbdnn.kernels.costs.COMPILE", 1e6)
-    monkeypatch.setattr(FUSED, "without", type(FUSED.without)(FUSED.without.default_factory))
-    monkeypatch.setattr(FUSED, "has_loaded", lambda _: pytest.fail("compiled"))
+    monkeypatch.setattr("gbdnn.kernels.costs.COMPILE", 1e9)
+    monkeypatch.setattr(Code, "functions", lambda _: pytest.fail("compiled"))
     net = network(CASE.layers)
     plans = [gbdnn.plan(net, CASE.X) for _ in range(50)]
     assert all(plan == plans[0] for plan in plans)
     assert plans[0].kernel == "full"
-    assert re.search(r"compiled code +compiled after 0.001 s in other kernels", repr(plans[0]))
+    assert re.search(r"compiled code +compiled after 0.2 s in other kernels", repr(plans[0]))
     gbdnn.infer(net, CASE.X)
     after = gbdnn.plan(net, CASE.X)
     assert after.facts.compiles_from < plans[0].facts.compiles_from
