@@ -75,6 +75,10 @@ def _structure(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _estimators(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(found["rows"])
+
+
 def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
@@ -97,6 +101,7 @@ KINDS = {
     "training-steps": (_steps, "comparison/training_steps.py --nthreads 1 --nthreads 2"),
     "training-accuracy": (_accuracy, "learning/training_accuracy.py --density 100,10,5,2,1"),
     "training-structure": (_structure, "learning/fssl.py"),
+    "training-estimators": (_estimators, "learning/estimators.py --mnist"),
     "training-wide": (_wide, "learning/wide.py --nthreads 2"),
 }
 # Programs of `side_by_side.py`; those of gbdnn are calls.

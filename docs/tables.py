@@ -57,6 +57,7 @@ def made() -> dict[str, str]:
         "training-steps": _steps,
         "training-accuracy": _accuracy,
         "training-structure": _structure,
+        "training-estimators": _estimators,
         "training-wide": _wide,
     }
     return {
@@ -226,6 +227,18 @@ def _structure(cells: list[dict[str, Any]]) -> str:
             for (strength,), of in _grouped(cells, "strength").items()
         ],
     )
+
+
+def _estimators(cells: list[dict[str, Any]]) -> str:
+    """Return a row for each classification: accuracies and seconds of gbdnn and scikit-learn."""
+    rows: dict[str, list[str]] = {}
+    for (name, hidden), of in _grouped(cells, "table", "hidden").items():
+        if hidden != "default":
+            row = rows.setdefault(name, [name])
+            row.append(", ".join(f"{100 * cell['mean']:.1f}" for cell in of))
+            row.append(", ".join(short(cell["seconds"]) for cell in of))
+    head = ["data", "100 hidden neurons: %", "s", "256, 256 hidden neurons: %", "s"]
+    return table(head, rows.values())
 
 
 def _wide(cells: list[dict[str, Any]]) -> str:
