@@ -106,6 +106,18 @@ def test_records_of_parts(tmp_path, pattern):
         assert Y.matrix().isequal(expected)
 
 
+@pytest.mark.parametrize("shards", [[{}], [1], 5, None])
+def test_an_odd_store_can_be_replaced(tmp_path, shards):
+    gbdnn.save(NET, tmp_path)
+    index = store.read_json(tmp_path / "index.json")
+    store.write_json(tmp_path / "index.json", index | {"shards": shards})
+    with pytest.raises(gbdnn.GbdnnError, match="finished store"):
+        gbdnn.infer_to_store(NET, X, tmp_path)
+    Y = gbdnn.infer_to_store(NET, X, tmp_path, restart=True)
+    assert Y.matrix().isequal(gbdnn.infer(NET, X))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_descriptions_of_training_runs(tmp_path):
     path = tmp_path / "run"
     options = {"y": LABELS, "batch_size": 6, "validation": 0.25, "patience": 2}

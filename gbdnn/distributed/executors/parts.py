@@ -49,7 +49,7 @@ def infer_to_store_over(
 ) -> StoredFeatures:
     """Write the activations of the last layer to a store; see `gbdnn.infer_to_store`."""
     from gbdnn.io.store.features import open_features
-    from gbdnn.io.store.parts import PartWriter
+    from gbdnn.io.store.parts import writing_parts
 
     X = SentFeatures(features, net, workers)
     run = _run(net, X, options)
@@ -57,7 +57,7 @@ def infer_to_store_over(
     batch = batch or workers.batch
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
     with (
-        PartWriter(path, run, starts, batch=batch, restart=restart) as parts,
+        writing_parts(path, run, starts, batch=batch, restart=restart) as parts,
         ExitStack() as stack,
     ):
         if parts.is_finished:
@@ -78,7 +78,7 @@ def infer_to_store_over(
                 rows = X.rows(*parts.starts[k : k + 2])
                 yield Task(
                     batch=k, network=network, features=rows, options=options,
-                    part=str(parts.part(k)),
+                    part=str(parts.path(k)),
                 )  # fmt: skip
 
         if progress is not None:
@@ -87,7 +87,7 @@ def infer_to_store_over(
             done += int(sizes[task.batch])
             if progress is not None:
                 progress(done, X.nrows)
-        parts.finish_parts((X.nrows, net.shape[1]), np.dtype(net.infos[0].dtype))
+        parts.finish((X.nrows, net.shape[1]), np.dtype(net.infos[0].dtype))
     return open_features(path)
 
 

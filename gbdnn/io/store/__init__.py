@@ -16,7 +16,7 @@ from gbdnn.arrays.checks import require_callable
 from gbdnn.arrays.matrices import as_features, as_held, is_matrix, is_vectors
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
-from gbdnn.io.store.folder import Reader, Writer
+from gbdnn.io.store.folder import Reader, finish, writing
 from gbdnn.io.store.network import read_network, write_network
 from gbdnn.runtime.first_use import complete
 
@@ -120,7 +120,7 @@ def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> 
 
     With `resumes` the folder may contain the parts of an unfinished run.
     """
-    with Writer(path, resumes=resumes):
+    with writing(path, resumes=resumes):
         pass
 
 
@@ -135,9 +135,9 @@ def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:
     ids = np.array(rows, np.int64)  # not a masked array, not a view
     if rows.dtype.kind == "u" and (ids < 0).any():
         raise ArgumentError(f"categories must be below 2**63, not {rows.max()}")
-    with Writer(path) as writer:
+    with writing(path) as writer:
         entry = writer.add("categories", {"ids": ids})
-        writer.finish("categories", {"categories": entry})
+        finish(writer, "categories", {"categories": entry})
 
 
 def _read_categories(reader: Reader) -> np.ndarray:

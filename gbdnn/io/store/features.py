@@ -15,7 +15,7 @@ from gbdnn.arrays.matrices import as_features, as_rows, dtype_of, is_matrix, sha
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io.reading import valid_fields
-from gbdnn.io.store.folder import INDEX, Reader, Writer
+from gbdnn.io.store.folder import INDEX, Reader, finish, writing
 from gbdnn.io.store.shards import read_rows, write_rows
 from gbdnn.runtime.first_use import shown
 
@@ -83,7 +83,7 @@ def write_features(
     parts: list[dict[str, Any]] = []
     pending: list[SparseRows] = []
     rows_pending = values_pending = 0
-    with Writer(path) as writer:
+    with writing(path) as writer:
 
         def flush() -> None:
             if pending:
@@ -115,7 +115,7 @@ def write_features(
             raise ArgumentError("cannot infer the number of columns without batches; pass ncols=")
         shape = [sum(part["rows"] for part in parts), width]
         name = (kind or np.dtype(np.float32)).name
-        writer.finish("features", {"shape": shape, "dtype": name, "parts": parts})
+        finish(writer, "features", {"shape": shape, "dtype": name, "parts": parts})
 
 
 def write_part_of(writer: ShardWriter, k: int, rows: SparseRows) -> dict[str, Any]:

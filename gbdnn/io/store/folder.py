@@ -16,7 +16,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import FormatError, MissingFileError, OutputError
@@ -26,14 +26,12 @@ from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.shards import ShardReader, ShardWriter, require_packages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
-    from typing import TypeVar
-
-    T = TypeVar("T")
 
 __all__ = [
-    "INDEX", "PART_FORM", "RUN", "SHARD_FORM", "Address", "Reader", "Writer", "read_json",
-    "write_json",
+    "INDEX", "PART_FORM", "RUN", "SHARD_FORM", "Address", "Reader", "finish", "read_json", "tidy",
+    "write_json", "writing",
 ]  # fmt: skip
 
 INDEX, RUN = "index.json", "gbdnn-run.json"
@@ -56,91 +54,71 @@ _CONTENTS: dict[str, Any] = {
 """The form of each kind of index, as for `require_form`."""
 
 
-class Writer(ShardWriter):
-    """A context manager that writes a store; an existing store is unchanged until `finish`.
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str], *, resumes: bool = False) -> Iterator[ShardWriter]:
+    """Lock a folder and write shards to it; an existing store is unchanged until `finish`.
 
-    `path` is a new or empty folder, or a store; `resumes` says whether to accept and keep the parts
-    of an unfinished run. Raise OutputError if the folder cannot be written, contains other files,
-    or another process is writing to it, and ArgumentError if a new name has the suffix of a file.
+    `path` is a new or empty folder, or a store; `resumes` says whether to accept the parts of an
+    unfinished run. Raise OutputError if the folder cannot be written, contains other files, or
+    another process is writing to it, and ArgumentError if a new name has the suffix of a file.
     """
-
-    def __init__(self, path: str | os.PathLike[str], *, resumes: bool = False) -> None:
-        self.folder, self._resumes = as_path(path).absolute(), resumes
-        if not os.path.isdir(self.folder):  # noqa: PTH112 -- no error for a long name
-            require_other_ending(as_path(path), "a store is a folder, not a file", *_OTHERS)
-        require_packages()
-        super().__init__(self.folder)
-        self._lock, self._made = -1, False
-
-    def __enter__(self) -> Self:
+    folder, is_new, lock = as_path(path).absolute(), False, -1
+    if not os.path.isdir(folder):  # noqa: PTH112 -- no error for a long name
+        require_other_ending(as_path(path), "a store is a folder, not a file", *_OTHERS)
+    require_packages()
+    try:
+        with output_errors(folder):
+            is_new = not folder.exists()
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = _locked(folder)
+            _require_ours(folder)
+            if (folder / RUN).exists() and not resumes:
+                raise OutputError(
+                    f"{folder}: the folder contains parts of an unfinished infer_to_store; choose"
+                    " another folder or delete it"
+                )
         try:
-            with output_errors(self.folder):
-                self._made = not self.folder.exists()
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self._lock = _locked(self.folder)
-                self._require_ours()
-                self._begin()
-        except BaseException:
-            self._release()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove files that are not part of the store, and release the lock."""
-        try:
-            self._end()
+            yield ShardWriter(folder)
         finally:
-            self._release()
-
-    def finish(self, kind: str, content: dict[str, Any]) -> None:
-        """Write the index, which completes the store."""
-        self.flush()
-        with output_errors(self.folder):
-            write_json(self.folder / INDEX, {"kind": kind, "shards": self.shards, **content})
-
-    def _begin(self) -> None:
-        if (self.folder / RUN).exists() and not self._resumes:
-            raise OutputError(
-                f"{self.folder}: the folder contains parts of an unfinished infer_to_store; choose"
-                " another folder or delete it"
-            )
-
-    def _end(self) -> None:
-        if not (self.folder / RUN).exists():
-            self._tidy()
-
-    def _tidy(self) -> None:
-        """Remove gbdnn's files that do not belong to the store in the folder."""
-        with contextlib.suppress(OSError):
-            kept = {INDEX}
-            if (self.folder / INDEX).exists():
-                index = json.loads((self.folder / INDEX).read_bytes())
-                kept.update(shard["file"] for shard in index["shards"])
-            # Remove the record of a run first, so that its parts are not reused.
-            for path in sorted(self.folder.iterdir(), key=lambda path: path.name != RUN):
-                if _OURS.fullmatch(path.name) and path.name not in kept:
-                    path.unlink(missing_ok=True)
-
-    def _require_ours(self) -> None:
-        """Raise OutputError if the folder is neither empty nor a store."""
-        index = self.folder / INDEX
-        if index.exists():
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                if json.loads(index.read_bytes())["format"] == _FORMAT:
-                    return
-        elif all(_OURS.fullmatch(path.name) for path in self.folder.iterdir()):
-            return
-        raise OutputError(
-            f"{self.folder}: the folder is not empty and not a store; choose another folder"
-        )
-
-    def _release(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-        if self._made:
+            tidy(folder)
+    finally:
+        if lock >= 0:
+            os.close(lock)
+        if is_new:
             with contextlib.suppress(OSError):  # it is not empty
-                self.folder.rmdir()
+                folder.rmdir()
+
+
+def finish(writer: ShardWriter, kind: str, content: dict[str, Any]) -> None:
+    """Write the last shard and the index, which completes the store."""
+    writer.flush()
+    with output_errors(writer.folder):
+        write_json(writer.folder / INDEX, {"kind": kind, "shards": writer.shards, **content})
+
+
+def tidy(folder: Path) -> None:
+    """Remove gbdnn's files that do not belong to a store or an unfinished run in the folder."""
+    with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
+        if (folder / RUN).exists() and any(folder.glob("part-*.json")):
+            return
+        kept = {INDEX}
+        if (folder / INDEX).exists():
+            index = json.loads((folder / INDEX).read_bytes())
+            kept.update(shard["file"] for shard in index["shards"])
+        for path in folder.iterdir():
+            if _OURS.fullmatch(path.name) and path.name not in kept:
+                path.unlink(missing_ok=True)
+
+
+def _require_ours(folder: Path) -> None:
+    """Raise OutputError if the folder is neither empty nor a store."""
+    if (folder / INDEX).exists():
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            if json.loads((folder / INDEX).read_bytes())["format"] == _FORMAT:
+                return
+    elif all(_OURS.fullmatch(path.name) for path in folder.iterdir()):
+        return
+    raise OutputError(f"{folder}: the folder is not empty and not a store; choose another folder")
 
 
 @dataclass(frozen=True, slots=True)

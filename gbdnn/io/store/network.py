@@ -12,7 +12,7 @@ from gbdnn.arrays.matrices import as_columns
 from gbdnn.errors import FormatError, require_kind
 from gbdnn.io.format import Format
 from gbdnn.io.reading import valid_fields
-from gbdnn.io.store.folder import INDEX, Reader, Writer
+from gbdnn.io.store.folder import INDEX, Reader, finish, writing
 from gbdnn.io.store.shards import read_rows, write_rows
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gbdnn.io.store.folder import Address
+    from gbdnn.io.store.shards import ShardWriter
 
 __all__ = ["read_network", "write_network"]
 
@@ -40,7 +41,7 @@ def write_network(
         count = len(layers)
     entries: list[dict[str, Any]] = []
     before = None
-    with Writer(path) as writer:
+    with writing(path) as writer:
         for layer in layers:
             k = len(entries)
             require_kind(layer, Layer, f"layer {k} must be a Layer")
@@ -51,7 +52,7 @@ def write_network(
             del layer
             if progress is not None:
                 progress(k + 1, count)
-        writer.finish("network", {"layers": entries})
+        finish(writer, "network", {"layers": entries})
 
 
 def read_network(reader: Reader) -> Network:
@@ -101,7 +102,7 @@ class _StoredLayers:
         return layer
 
 
-def _written(writer: Writer, k: int, layer: Layer) -> dict[str, Any]:
+def _written(writer: ShardWriter, k: int, layer: Layer) -> dict[str, Any]:
     """Write a layer, and return its entry in the index."""
     columns = as_columns(layer.W, what=f"layer {k}")
     told = {name: getattr(layer, name) for name in _FIELDS} | layer.unrounded

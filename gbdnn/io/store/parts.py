@@ -12,8 +12,9 @@ finish its part after another run has begun.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import MissingFileError, OutputError
@@ -26,23 +27,69 @@ from gbdnn.io.store.folder import (
     PART_FORM,
     RUN,
     SHARD_FORM,
-    Writer,
+    finish,
     read_json,
+    tidy,
     write_json,
+    writing,
 )  # fmt: skip
 from gbdnn.io.store.shards import ShardReader, ShardWriter
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
     import graphblas as gb
     import numpy as np
 
-__all__ = ["PartWriter", "write_part"]
+__all__ = ["Parts", "write_part", "writing_parts"]
+
+_HASHES = ("network", "features")
 
 
-class PartWriter(Writer):
-    """A context manager for the caller, which locks the folder and joins the parts.
+class Parts(NamedTuple):
+    """The parts of a run in the folder of a store that is being written."""
+
+    writer: ShardWriter
+    run: dict[str, str]
+    starts: list[int]
+    """First rows of the parts, and the number of rows."""
+
+    is_finished: bool
+    """Whether the store is the complete result of this run."""
+
+    def path(self, k: int) -> Path:
+        """Return the path of the index of part `k`."""
+        key = checksum(json.dumps(self.run, sort_keys=True).encode())
+        return self.writer.folder / f"part-{key}-{self.starts[k]}-{self.starts[k + 1]}.json"
+
+    def missing(self) -> list[int]:
+        """Return the numbers of incomplete parts."""
+        return [k for k in range(len(self.starts) - 1) if not _is_whole(self.path(k))]
+
+    def finish(self, shape: tuple[int, int], dtype: np.dtype) -> None:
+        """Join all parts to a store."""
+        parts: list[dict[str, Any]] = []
+        shards = self.writer.shards
+        for k in range(len(self.starts) - 1):
+            index = read_json(self.path(k))
+            parts += [{**part, "shard": len(shards) + part["shard"]} for part in index["parts"]]
+            shards += index["shards"]
+        content = {"shape": list(shape), "dtype": dtype.name, "parts": parts, "run": self.run}
+        finish(self.writer, "features", content)
+        (self.writer.folder / RUN).unlink(missing_ok=True)
+
+
+@contextmanager
+def writing_parts(
+    path: str | os.PathLike[str],
+    run: dict[str, str],
+    starts: list[int],
+    *,
+    batch: int | None = None,
+    restart: bool = False,
+) -> Iterator[Parts]:
+    """Lock the folder of a store, and begin or continue a run.
 
     Parameters
     ----------
@@ -51,119 +98,75 @@ class PartWriter(Writer):
     run : dict
         Content hashes and options that determine the result.
     starts : list of int
-        First rows of the parts, and the number of rows. Also an attribute.
+        First rows of the parts of a new run, and the number of rows.
     batch : int, optional
         Requested size of parts. By default, an unfinished run keeps its parts.
     restart : bool
         Whether to discard a finished store or a different, unfinished run in the folder.
 
-    Attributes
-    ----------
-    is_finished : bool
-        Whether the folder contains the complete result of this run.
-
     Raises
     ------
     OutputError
-        As for `Writer`, or the folder contains a different run or another store.
+        As for `writing`, or the folder contains a different run or another store.
     """
+    with writing(path, resumes=True) as writer:
+        folder, begun = writer.folder, None
+        finished = _read(folder / INDEX, {"run": dict | None})
+        is_finished = finished.get("run") == run and not restart
+        if not is_finished:
+            begun = _begun(folder, run, starts, batch, restart)
+        if begun is None:
+            if (folder / INDEX).exists() and not is_finished and not restart:
+                raise OutputError(
+                    f"{folder}: the folder contains a finished store"
+                    f"{_difference(run, finished.get('run') or run)}; choose another folder or pass"
+                    " restart=True to replace it"
+                )
+            (folder / RUN).unlink(missing_ok=True)  # first, so that its parts are not reused
+            tidy(folder)
+            if not is_finished:
+                write_json(folder / RUN, {"run": run, "starts": starts})
+        yield Parts(writer, run, begun or starts, is_finished)
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        run: dict[str, str],
-        starts: list[int],
-        *,
-        batch: int | None = None,
-        restart: bool = False,
-    ) -> None:
-        super().__init__(path, resumes=True)
-        self._run, self._batch, self._restart = run, batch, restart
-        self._key = checksum(json.dumps(run, sort_keys=True).encode())
-        self.starts = starts
-        self.is_finished = False
 
-    def part(self, k: int) -> Path:
-        """Return the path of the index of part `k`."""
-        return self.folder / f"part-{self._key}-{self.starts[k]}-{self.starts[k + 1]}.json"
+def _begun(
+    folder: Path, run: dict[str, str], starts: list[int], batch: int | None, restart: bool
+) -> list[int] | None:
+    """Return where the parts of the unfinished run begin; None if there is none to continue."""
+    has_parts = any(folder.glob("part-*.json"))
+    unfinished = _read(folder / RUN, {"run": dict, "starts": [int]}) if has_parts else {}
+    found: list[int] = unfinished.get("starts", [])
+    difference = _difference(run, unfinished.get("run", run))
+    if not difference and found != sorted({0, *found, starts[-1]}):  # none, or damaged
+        return None
+    if not difference and batch is not None and found != starts:
+        sizes = [begin[1] - begin[0] for begin in (found, starts)]
+        difference = f" (its parts have {sizes[0]:,} inputs, not {sizes[1]:,})"
+    if difference and not restart:
+        raise OutputError(
+            f"{folder}: the folder contains a different, unfinished run{difference}; choose another"
+            " folder or pass restart=True to discard it"
+        )
+    return None if difference else found
 
-    def missing(self) -> list[int]:
-        """Return the numbers of incomplete parts."""
-        return [k for k in range(len(self.starts) - 1) if not self._is_whole(k)]
 
-    def finish_parts(self, shape: tuple[int, int], dtype: np.dtype) -> None:
-        """Join all parts to a store."""
-        parts: list[dict[str, Any]] = []
-        for k in range(len(self.starts) - 1):
-            index = read_json(self.part(k))
-            first = len(self.shards)
-            parts += [{**part, "shard": first + part["shard"]} for part in index["parts"]]
-            self.shards += index["shards"]
-        content = {"shape": list(shape), "dtype": dtype.name, "parts": parts, "run": self._run}
-        self.finish("features", content)
-        self.is_finished = True
+def _difference(run: dict[str, str], other: dict[str, str]) -> str:
+    """Describe how another run differs from this one, or return an empty string."""
+    differences = [
+        f"different {name}" if name in _HASHES else f"{name} {other.get(name)}, not {mine}"
+        for name, mine in run.items()
+        if other.get(name) != mine
+    ]
+    return f" ({'; '.join(differences)})" if differences else ""
 
-    def _begin(self) -> None:
-        finished = _read(self.folder / INDEX, {})
-        self.is_finished = bool(finished) and finished.get("run") == self._run
-        self.is_finished = self.is_finished and not self._restart
-        if self.is_finished:
-            return
-        form = {"run": dict, "starts": [int]}
-        has_parts = any(self.folder.glob("part-*.json"))
-        unfinished = _read(self.folder / RUN, form) if has_parts else {}
-        if unfinished and self._continues(unfinished):
-            return
-        if (self.folder / INDEX).exists() and not self._restart:
-            raise OutputError(
-                f"{self.folder}: the folder contains a finished store"
-                f"{self._difference(finished.get('run'))}; choose another folder or pass"
-                " restart=True to replace it"
-            )
-        self._tidy()
-        with output_errors(self.folder):
-            write_json(self.folder / RUN, {"run": self._run, "starts": self.starts})
 
-    def _continues(self, unfinished: dict[str, Any]) -> bool:
-        """Continue an unfinished run; False, or an error, if it is a different one."""
-        difference = self._difference(unfinished["run"])
-        if not difference and self._batch is not None and unfinished["starts"] != self.starts:
-            sizes = [starts[1] - starts[0] for starts in (unfinished["starts"], self.starts)]
-            difference = f" (its parts have {sizes[0]:,} inputs, not {sizes[1]:,})"
-        if difference and not self._restart:
-            raise OutputError(
-                f"{self.folder}: the folder contains a different, unfinished run{difference};"
-                " choose another folder or pass restart=True to discard it"
-            )
-        if not difference:
-            self.starts = unfinished["starts"]
-        return not difference
-
-    def _difference(self, other: dict[str, str] | None) -> str:
-        """Describe how another run differs from this one, or return an empty string."""
-        if other is None:
-            return ""
-        hashes = ("network", "features")
-        found = [
-            f"different {name}" if name in hashes else f"{name} {other.get(name)}, not {mine}"
-            for name, mine in self._run.items()
-            if other.get(name) != mine
-        ]
-        return f" ({'; '.join(found)})" if found else ""
-
-    def _end(self) -> None:
-        """Remove temporary files, but keep the parts of an unfinished run."""
-        if self.is_finished or not any(self.folder.glob("part-*.json")):
-            self._tidy()
-
-    def _is_whole(self, k: int) -> bool:
-        try:
-            index = read_json(self.part(k))
-            require_form(index, {"shards": [SHARD_FORM], "parts": [PART_FORM]}, "part")
-            ShardReader(self.folder, index["shards"], verify=True).require_whole()
-        except (MissingFileError, ValueError):
-            return False
-        return True
+def _is_whole(path: Path) -> bool:
+    index = _read(path, {"shards": [SHARD_FORM], "parts": [PART_FORM]})
+    try:
+        ShardReader(path.parent, index.get("shards", []), verify=True).require_whole()
+    except (MissingFileError, ValueError):
+        return False
+    return bool(index)
 
 
 def write_part(path: str | os.PathLike[str], Y: gb.Matrix) -> None:

@@ -48,7 +48,7 @@ class ShardWriter:
 
     def __init__(self, folder: Path) -> None:
         self.shards: list[dict[str, Any]] = []
-        self._folder, self._token = folder, secrets.token_hex(8)
+        self.folder, self._token = folder, secrets.token_hex(8)
         self._arrays: dict[str, np.ndarray] = {}
         self._bytes = 0
 
@@ -67,8 +67,8 @@ class ShardWriter:
         """Write the arrays that were added since the last shard."""
         if not self._arrays:
             return
-        path = self._folder / f"shard-{self._token}-{len(self.shards):05}.safetensors"
-        index = self._folder / "index.json"
+        path = self.folder / f"shard-{self._token}-{len(self.shards):05}.safetensors"
+        index = self.folder / "index.json"
         # Not save_file, whose temporary files have names that other programs use, too.
         content = _safetensors("safetensors.numpy").save(self._arrays)
         with whole_file(path) as file:
@@ -83,7 +83,7 @@ class ShardWriter:
         """Remove the written shards."""
         for shard in self.shards:
             with suppress(OSError):
-                (self._folder / shard["file"]).unlink(missing_ok=True)
+                (self.folder / shard["file"]).unlink(missing_ok=True)
 
 
 class ShardReader:
