@@ -2,7 +2,7 @@
 
     python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2
     python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2 --graph products --rounds 1
-    python benchmarks/comparison/graph.py --what product --features 64 --features 256
+    python benchmarks/comparison/graph.py --what product --features 64 --dtype FP32 --dtype FP64
     python benchmarks/comparison/graph.py --what nodes --features 256
     python benchmarks/comparison/graph.py --what shapes --features 16
 
@@ -11,8 +11,8 @@ and ogbn-products; ``--graph NODES,EDGES`` chooses another size. The matrix is n
 beforehand, as in GCN (with loops) or GraphSAGE (mean of the neighbours).
 
 - `gcn` and `sage` are two layers, F features to F and to 40, of A Y W + b or A Y W + Y V + b.
-- `product` is A Y. `nodes` compares 1,000 nodes of two GCN layers with all nodes. `shapes` are
-  products on a path, a star and a random tree.
+- `product` is A Y, by `gbdnn.graph.spmm`. `nodes` compares 1,000 nodes of two GCN layers with all
+  nodes. `shapes` are products on a path, a star and a random tree.
 
 Each program runs in its own process, interleaved with the others. The table shows medians, the
 peak memory of each process, and the time of the fastest other program divided by gbdnn's.
@@ -25,6 +25,7 @@ import resource
 import sys
 import tempfile
 import warnings
+from itertools import product
 from math import ceil, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,6 +61,7 @@ GRAPHS = {  # nodes, and edges drawn before symmetrising
     "arxiv": (169_343, 1_300_000),
     "products": (2_449_029, 36_000_000),
 }
+DTYPES = {"FP32": np.float32, "FP64": np.float64}
 CLASSES = 40
 TOLERANCE = 1e-4  # relative to the largest value
 _PAUSE = 0.3  # until idle threads of the previous program sleep
@@ -124,7 +126,7 @@ def gbdnn_program(what: str, A: sp.csr_array, X: np.ndarray, nthreads: int) -> C
 
     held = as_graphblas(A)
     if what in ("product", "shapes"):
-        return lambda: graph.propagate(held, X, nthreads=nthreads)
+        return lambda: graph.spmm(held, X, nthreads=nthreads)
     first, last = weights(X.shape[1])
     layers = [
         graph.Convolution(
@@ -232,11 +234,11 @@ def program(name: str, what: str, A: sp.csr_array, X: np.ndarray, nthreads: int)
 
 
 def prepared_program(
-    name: str, what: str, folder: str, features: str, nthreads: str
+    name: str, what: str, folder: str, features: str, nthreads: str, dtype: str
 ) -> Callable[[], dict[str, Any]]:
     """Return a function that runs a program, stores rows of its result and returns peak memory."""
-    A = sp.csr_array(sp.load_npz(Path(folder) / "A.npz"))
-    X = np.random.default_rng(0).standard_normal((A.shape[0], int(features)), np.float32)
+    A = sp.csr_array(sp.load_npz(Path(folder) / "A.npz"), dtype=DTYPES[dtype])
+    X = np.random.default_rng(0).standard_normal((A.shape[0], int(features)), DTYPES[dtype])
     call = program(name, what, A, X, int(nthreads))
     checked = np.unique(np.linspace(0, len(X) - 1, 1000).astype(int))
 
@@ -256,8 +258,9 @@ def prepared_program(
 
 
 def compare(
-    what: str, A: sp.csr_array, features: int, nthreads: int, rounds: int, names: tuple[str, ...]
-) -> dict[str, Any]:
+    what: str, A: sp.csr_array, features: int, nthreads: int, rounds: int, names: tuple[str, ...],
+    dtype: str,
+) -> dict[str, Any]:  # fmt: skip
     """Run the programs interleaved; return their times."""
     limits = {f"{each}_NUM_THREADS": str(nthreads) for each in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     found: dict[str, Any] = {}
@@ -265,7 +268,9 @@ def compare(
         folder = Path(name)
         sp.save_npz(folder / "A.npz", sp.csr_matrix(A), compressed=False)
         started = [
-            Process(name, __file__, "--child", name, what, folder, features, nthreads, **limits)
+            Process(
+                name, __file__, "--child", name, what, folder, features, nthreads, dtype, **limits
+            )
             for name in ("gbdnn", *names)
         ]
         with prepared(started, found) as able:
@@ -319,6 +324,10 @@ def main(
         list[str] | None,
         typer.Option(help="arxiv (default), products, or NODES,EDGES; may be repeated."),
     ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option(help="FP32 (default) or FP64, for products; may be repeated."),
+    ] = None,
     nthreads: problems.Threads = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
     seed: int = 0,
@@ -339,16 +348,17 @@ def main(
             for each in features or [128]:
                 fits = 4 * A.nnz * each <= _MESSAGES
                 names = tuple(n for n in OTHERS[what] if fits or n != "pyg")
-                for count in counts:
-                    found = compare(what, A, each, count, rounds, names)
+                kinds = dtype or ["FP32"] if what == "product" else ["FP32"]
+                for count, kind in product(counts, kinds):
+                    found = compare(what, A, each, count, rounds, names, kind)
                     told["versions"] |= found.pop("versions")
                     facts = {"what": what, "graph": name, "nodes": A.shape[0], "edges": A.nnz}
-                    facts |= {"features": each, "nthreads": count}
+                    facts |= {"features": each, "nthreads": count, "dtype": kind}
                     told["cells"].append(facts | found)
                     where = (
                         f"{what}, {name}: {A.shape[0]:,} nodes, {A.nnz:,} edges, {each} features"
                     )
-                    show(f"{where}, {count} threads", found)
+                    show(f"{where}, {kind}, {count} threads", found)
                     report.write(json_file, told)
 
 

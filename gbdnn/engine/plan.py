@@ -240,8 +240,10 @@ class Facts(NamedTuple):
 
     def work(self) -> float:
         """Return the estimated time of the run without compiled code, in ns."""
-        work = self.inputs * self.net.edges * costs.speeds().full * self.net.dtype.itemsize / 4
-        return costs.RUN + self.net.layers * costs.FULL_CALL + work
+        infos, size = self.net.infos, self.net.dtype.itemsize / 4
+        each = self.net.edges * costs.speeds().full * size
+        each += (infos[0].nrows + infos[-1].ncols) * costs.DENSE_COPY
+        return costs.RUN + self.net.layers * costs.FULL_CALL + self.inputs * each
 
     def may_be_single_window(self) -> bool:
         """Whether dense inputs, or a few, pass a network without regrouping."""

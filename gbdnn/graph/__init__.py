@@ -6,9 +6,9 @@ Y' = min(max(A Y W + Y V + b, 0), clip)
 from gbdnn.graph.convolution import Convolution
 from gbdnn.graph.geometric import from_geometric
 from gbdnn.graph.inference import infer
-from gbdnn.graph.propagation import normalized, propagate
+from gbdnn.graph.propagation import normalized, propagate, spmm
 
-__all__ = ["Convolution", "from_geometric", "infer", "normalized", "propagate"]
+__all__ = ["Convolution", "from_geometric", "infer", "normalized", "propagate", "spmm"]
 
 
 def __dir__() -> list[str]:

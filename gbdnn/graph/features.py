@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.sources import RowSource
 
-__all__ = ["aligned", "as_answer", "as_array", "as_graph", "is_shared", "kind_of"]
+__all__ = ["aligned", "as_answer", "as_array", "as_graph", "form_of", "is_shared", "kind_of"]
 
 _AT_ONCE = 4096  # rows per read
 
@@ -74,10 +74,16 @@ def aligned(X: Any, labels: list[Any] | None, what: str) -> Any:
 
 def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:
     """Return the number and dtype of features; raise if X does not have a row per node."""
-    nrows, ncols = (X.nrows, X.ncols) if is_source(X) else shape_of(X, "X")
+    nrows, ncols, dtype = form_of(X, "X")
     if nrows != nodes:
         raise ShapeError(f"X is {nrows} x {ncols} but A, {nodes} x {nodes}, has {nodes} nodes")
-    return int(ncols), dtype_of(X)
+    return ncols, dtype
+
+
+def form_of(X: Any, what: str) -> tuple[int, int, np.dtype]:
+    """Return the numbers of rows and columns, and the dtype, of a matrix or stored features."""
+    nrows, ncols = (X.nrows, X.ncols) if is_source(X) else shape_of(X, what)
+    return int(nrows), int(ncols), dtype_of(X)
 
 
 def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:

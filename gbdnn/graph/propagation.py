@@ -1,4 +1,4 @@
-"""Normalised adjacency matrices, and propagation of features along the edges of a graph."""
+"""Normalised adjacency matrices, and products of a sparse and a dense matrix."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from gbdnn.arrays.checks import (
     floating,
     whole_number,
 )
-from gbdnn.arrays.matrices import as_columns, as_held, as_rows, shape_of
+from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, shape_of
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.engine.plan import Engine, engines
-from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
+from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
 from gbdnn.graph.features import (
     aligned,
     as_answer,
     as_array,
     as_graph,
+    form_of,
     is_shared,
     kind_of,
 )
@@ -34,7 +35,7 @@ from gbdnn.runtime.threads import engaged
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
 
-__all__ = ["Normalization", "normalized", "propagate", "require_square"]
+__all__ = ["Normalization", "normalized", "propagate", "require_square", "spmm"]
 
 Normalization = Literal["symmetric", "mean"]
 
@@ -221,3 +222,60 @@ def propagate(
         if isinstance(X, np.ndarray):
             return found.copy() if is_shared(found, X) else found
         return as_answer(found)
+
+
+def spmm(
+    A: MatrixLike, Y: MatrixLike, *, engine: Engine = "auto", nthreads: int | None = None
+) -> Any:
+    """Return the product ``A @ Y`` of a sparse and a dense matrix (SpMM).
+
+    Parameters
+    ----------
+    A : Matrix, SciPy sparse or 2-D ndarray, shape (nrows, inner)
+    Y : ndarray, Matrix, SciPy sparse or stored features, shape (inner, ncols)
+        Converted to a dense array.
+    engine, nthreads
+        As for `propagate`.
+
+    Returns
+    -------
+    ndarray or graphblas.Matrix, shape (nrows, ncols)
+        An array if Y is an array, else a new Matrix without stored zeros. FP64 if A or Y is FP64,
+        otherwise FP32.
+
+    Raises
+    ------
+    ShapeError
+        A does not have one column per row of Y.
+    ArgumentError, ArgumentTypeError
+        A value is not finite, or an option is invalid.
+    NonFiniteError
+        A sum overflowed.
+
+    See Also
+    --------
+    propagate : Products with the square matrix of a graph.
+
+    Examples
+    --------
+    >>> import graphblas as gb, numpy as np
+    >>> from gbdnn import graph
+    >>> A = gb.Matrix.from_coo([0, 0, 1], [0, 2, 1], [1.0, 2.0, 3.0])
+    >>> graph.spmm(A, np.ones((3, 2))).tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
+    """
+    as_word(engine, "engine", engines())
+    nthreads = as_nthreads(nthreads)
+    A, Y = as_held(A, "A"), as_held(Y, "Y")
+    (nrows, inner), (rows, features, own) = shape_of(A, "A"), form_of(Y, "Y")
+    if rows != inner:
+        raise ShapeError(f"A is {nrows} x {inner} but Y is {rows} x {features}")
+    wanted = np.result_type(floating(dtype_of(A), "A"), floating(own, "Y"))
+    with engaged(nthreads):
+        with naming("Y"):
+            operand = as_array(as_source(Y, wanted))
+        gather = Gather(as_rows(A, what="A", dtype=wanted), "sum", nthreads, features, engine)
+        Z = np.empty((nrows, features), wanted)
+        if not gather.into(gather.operand(operand), Z, np.zeros(features, wanted)):
+            raise NonFiniteError(f"A Y overflows {wanted}")
+        return Z if isinstance(Y, np.ndarray) else as_answer(Z)

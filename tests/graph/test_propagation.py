@@ -13,12 +13,13 @@ WIDTHS = [1, 3, 16, 40, 64, 65, 130]
 
 
 def in_pieces(patch):
-    """Rows of more than 16 edges are cut, and threads take 8 edges at a time."""
+    """Rows of more than 16 edges are cut, and threads take 8 edges, or some bytes, at a time."""
+    patch.setattr(gather, "PIECE", 500)
     patch.setattr(gather, "SHARE", 8)
     patch.setattr(gather, "HEAVY", 16)
 
 
-@pytest.fixture(params=["fused", "fused, in pieces", "graphblas"])
+@pytest.fixture(params=["fused", "fused, in pieces", "graphblas", "graphblas, in pieces"])
 def engine(request, monkeypatch):
     if "pieces" in request.param:
         in_pieces(monkeypatch)
@@ -95,6 +96,36 @@ def test_pieces_and_threads_give_the_same_bits(seed, monkeypatch):
     one = graph.propagate(A, X, nthreads=1)
     for nthreads in (2, 5):
         np.testing.assert_array_equal(graph.propagate(A, X, nthreads=nthreads), one)
+
+
+@pytest.mark.parametrize("dtypes", [("f4", "f4"), ("f8", "f4"), ("f4", "f8"), ("i2", "f4")])
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+def test_a_sparse_times_a_dense_matrix(engine, nthreads, dtypes):
+    rng = np.random.default_rng(nthreads)
+    A = (rng.random((70, 40)) < 0.2) * rng.integers(-9, 9, (70, 40)).astype(dtypes[0])
+    Y = rng.normal(size=(40, 5)).astype(dtypes[1])
+    held = gb.Matrix.from_dense(A, missing_value=0)
+    for left in (A, sp.csc_array(A), held, held.T.new().T):
+        found = graph.spmm(left, Y, engine=engine, nthreads=nthreads)
+        assert found.dtype == (np.float64 if "f8" in dtypes else np.float32)
+        np.testing.assert_allclose(found, A.astype(float) @ Y, atol=1e-4)
+    for right in (sp.csr_array(Y), gb.Matrix.from_dense(Y)):
+        Z = graph.spmm(held, right, engine=engine, nthreads=nthreads)
+        np.testing.assert_array_equal(Z.to_dense(fill_value=0), found)
+
+
+def test_errors_of_a_product(engine):
+    A = np.ones((3, 2))
+    for Y in (np.ones((3, 2)), gb.Matrix.from_dense(np.ones((3, 2)))):
+        with pytest.raises(errors.ShapeError, match="A is 3 x 2 but Y is 3 x 2"):
+            graph.spmm(A, Y)
+    with pytest.raises(errors.ShapeError, match="Y must have two dimensions"):
+        graph.spmm(A, np.ones(2))
+    with pytest.raises(errors.ArgumentError, match="Y: features: contains nan"):
+        graph.spmm(A, np.full((2, 1), np.nan))
+    with pytest.raises(errors.NonFiniteError, match="A Y overflows float32"):
+        graph.spmm(A.astype("f4"), np.full((2, 1), 3e38, "f4"), engine=engine)
+    assert graph.spmm(np.ones((0, 2)), np.ones((2, 3)), engine=engine).shape == (0, 3)
 
 
 def of_every_kind(X):

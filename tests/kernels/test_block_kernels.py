@@ -55,7 +55,7 @@ def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
 
 def test_a_network_in_many_calls_is_prepared_when_the_calls_took_as_long(monkeypatch):
     monkeypatch.setattr(costs, "PREPARE_AT_ONCE", 0.0)
-    for overhead in ("RUN", "FULL_CALL", "PREPARE_LAYER"):
+    for overhead in ("RUN", "FULL_CALL", "DENSE_COPY", "PREPARE_LAYER"):
         monkeypatch.setattr(costs, overhead, 0.0)
     monkeypatch.setattr(costs, "PREPARE_EDGE", 2.5 * 40 * costs.speeds().full)
     gbdnn.infer([np.eye(2)], np.eye(2), engine="fused", dtype="FP32")  # compiled code is loaded
