@@ -29,13 +29,14 @@ BEYOND = """() => {
     const width = document.documentElement.clientWidth;
     const held = each => {
         for (let at = each.parentElement; at; at = at.parentElement) {
+            if (at.matches('.bd-article')) return false;  // in a box that scrolls: the whole text
             const style = getComputedStyle(at);
             if (/auto|scroll|hidden/.test(style.overflowX)) return true;
         }
         return false;
     };
-    if (document.documentElement.scrollWidth <= width) return [];
-    return [...document.body.querySelectorAll('*')]
+    const fits = document.documentElement.scrollWidth <= width;
+    return [...document.querySelectorAll(fits ? '.bd-article :not(.headerlink)' : 'body *')]
         .filter(each => each.getBoundingClientRect().right > width + 1 && !held(each))
         .slice(0, 5).map(each => each.outerHTML.slice(0, 120));
 }"""
