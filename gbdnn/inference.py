@@ -215,7 +215,7 @@ def infer_batches(
     [[1.5, 0.0], [1.5, 0.0]]
     [[2.0, 0.0], [2.0, 0.0]]
     """
-    if not isinstance(layers, Network) and not is_matrix(layers):
+    if not isinstance(layers, Network):
         with engaged(as_nthreads(options.get("nthreads"))):
             layers = as_items(layers)
     net, run, dtype = _with_options(layers, options, "infer_batches")
@@ -416,7 +416,8 @@ def _answer(
 ) -> gb.Matrix:
     """Compute `infer`."""
     # GraphBLAS does not convert an array, and a Context takes longer than one input.
-    with engaged(None if isinstance(features, np.ndarray) else options["nthreads"]):
+    is_array, nthreads = isinstance(features, np.ndarray), options["nthreads"]
+    with engaged(None if is_array else nthreads):
         features, hyper = _rows_to_compute(net, as_features(features, "features"))
         if not len(net):
             return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))

@@ -186,7 +186,8 @@ def as_rows(
     Parameters
     ----------
     x : Matrix, SciPy sparse or 2-D ndarray, shape (nrows, ncols)
-        Stored zeros (-0.0 too) are dropped; duplicates of a SciPy array are summed.
+        A result of `as_held`. Stored zeros (-0.0 too) are dropped; duplicates of a SciPy array are
+        summed.
     what : str
         Name of `x` in error messages: ``"layer 3: weights"``.
     dtype : float32 or float64, optional
@@ -258,7 +259,6 @@ def _compressed(
 
 
 def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:
-    complete(A)
     held = A.T if isinstance(A, gb.core.matrix.TransposedMatrix) else A
     # Row-wise arrays of the transpose are the column-wise arrays of the matrix.
     name = "csc" if transposed == (held is A) else "csr"

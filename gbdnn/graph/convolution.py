@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.full import FULL
 from gbdnn.model.layer import Layer
@@ -109,7 +108,7 @@ def as_convolutions(layers: Any, features: Any, dtype: Any) -> list[Convolution]
 
     `features` decide the dtype if all layers are matrices of bool and integers.
     """
-    if isinstance(layers, Network) or is_matrix(layers):
+    if isinstance(layers, Network):
         found = [Convolution.of(layer) for layer in as_network(layers, dtype=dtype)]
     else:
         found = []

@@ -354,8 +354,6 @@ def _as_layers(
     clip: Any = None, last_activation: Any = None,
 ) -> tuple[Layer, ...]:  # fmt: skip
     """Return the layers of a `Network` with these options."""
-    if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
-        raise ArgumentTypeError("layers must be a list of matrices, not one matrix; pass [W]")
     items = as_items(layers)
     if items and all(isinstance(item, Layer) for item in items):
         given = {"bias": bias, "bias_rule": bias_rule, "clip": clip}
@@ -388,6 +386,7 @@ def as_items(x: Any, what: str = "a Network or a list of matrices") -> list[Any]
     """Return a list of layers; for models of other kinds, raise an error that names a remedy."""
     is_torch = isinstance(x, Mapping) or hasattr(x, "state_dict")
     for applies, remedy in (
+        (is_matrix(x) and getattr(x, "ndim", 2) == 2, "pass a list of matrices, [W]"),
         (isinstance(x, str | os.PathLike), "read it with gbdnn.load"),
         (isinstance(getattr(x, "network", None), Network), "pass its attribute network"),
         (hasattr(type(x), "network_"), "pass its attribute network_"),

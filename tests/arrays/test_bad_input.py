@@ -167,7 +167,7 @@ def test_a_matrix_in_place_of_a_list():
     for one in (W, sp.csr_array(W), gb.Matrix.from_dense(W)):
         bad(
             TypeError,
-            r"layers must be a list of matrices, not one matrix; pass \[W\]",
+            r"layers must be a Network or a list of matrices, not \w+; pass a list of .*, \[W\]",
             lambda one=one: infer(one, X),
         )
 
