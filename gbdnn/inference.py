@@ -101,7 +101,8 @@ def infer(
     Parameters
     ----------
     layers : Network, list of Layer, or list of matrices of shape (neurons before, neurons)
-        Matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU.
+        Matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU. For repeated calls,
+        pass a Network: with few inputs, checking the matrices takes most of a call.
     features : Matrix, SciPy sparse or array_like, shape (inputs, neurons of the first layer)
         One row per input. A Vector or 1-D array is one input. Also accepts GraphBLAS expressions,
         data frames, tensors and stored features (``gbdnn.io.open_features``).

@@ -173,7 +173,7 @@ class _Singles:
     """A network prepared for single inputs, cached on the network."""
 
     def __init__(self, net: Network) -> None:
-        self._layers, self._infos = list(net), [info.info for info in net.infos]
+        self._layers, self._infos = list(net), net.prepared(NetworkFacts.of).infos
         sizes = [(info.edges, *info.shape) for info in self._infos]
         self._density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
         self._work = sum(costs.single_layer(*each) for each in sizes)

@@ -112,12 +112,13 @@ class FusedKernel:
         from gbdnn.kernels.compiled.table import prepare_rows
 
         dense = layer.edges >= density * layer.nrows * layer.ncols
-        degrees = layer.W.reduce_columnwise("count").new().to_dense(fill_value=0)
-        parts = np.arange(1, count) / count * layer.edges
-        ends = [0, *np.searchsorted(np.cumsum(degrees), parts).tolist(), layer.ncols]
+        W, parts, between = layer.W, np.arange(1, count) / count * layer.edges, list[int]()
+        if count > 1:
+            degrees = W.reduce_columnwise("count").new().to_dense(fill_value=0)
+            between = np.searchsorted(np.cumsum(degrees), parts).tolist()
         found = []
-        for first, last in itertools.pairwise(ends):
-            rows = SparseRows.from_matrix(layer.W[:, first:last].new())
+        for first, last in itertools.pairwise([0, *between, layer.ncols]):
+            rows = SparseRows.from_matrix(W[:, first:last].new() if count > 1 else W.dup())
             bias = layer.bias if isinstance(layer.bias, float) else layer.bias[first:last]
             found.append(prepare_rows(rows, bias, layer, first=first, dense=dense))
         return found
