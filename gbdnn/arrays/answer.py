@@ -151,7 +151,7 @@ class Answer:
         """Store sparse rows."""
         with self._lock:
             if self._store is None:
-                self._store = RowStore(self._shape[1], self._dtype)
+                self._store = RowStore()
         self._store.add(rows)
 
     def _rows(self) -> list[SparseRows]:

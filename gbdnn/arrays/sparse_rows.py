@@ -203,25 +203,34 @@ class SparseRows:
         return SparseRows.from_matrix(found, ids)
 
     @staticmethod
-    def joined(blocks: Sequence[SparseRows]) -> SparseRows:
-        """Return the concatenated rows of one or more blocks, with their ids."""
-        if len(blocks) == 1:
+    def joined(blocks: Sequence[SparseRows], empty: Any = None) -> SparseRows:
+        """Return the concatenated rows of one or more blocks, with their ids.
+
+        They are copied to arrays of `empty` (default: `numpy.empty`, unless there is one block).
+        """
+        if len(blocks) == 1 and empty is None:
             return blocks[0]
         nrows, nvals = sum(b.nrows for b in blocks), sum(b.nvals for b in blocks)
-        found = SparseRows.collected(blocks, nrows, nvals, blocks[0].ncols, blocks[0].dtype)
+        ncols, dtype = blocks[0].ncols, blocks[0].dtype
+        found = SparseRows.collected(blocks, nrows, nvals, ncols, dtype, empty or np.empty)
         found._ids = np.concatenate([block.ids for block in blocks])
         return found
 
     @staticmethod
     def collected(
-        blocks: Iterable[SparseRows], nrows: int, nvals: int, ncols: int, dtype: np.dtype
+        blocks: Iterable[SparseRows],
+        nrows: int,
+        nvals: int,
+        ncols: int,
+        dtype: np.dtype,
+        empty: Any = np.empty,
     ) -> SparseRows:
         """Return the concatenated rows of blocks, with ids from 0.
 
         `nrows` and `nvals` are totals. Blocks are consumed one by one. A shared value remains
         shared if all blocks have the same.
         """
-        indptr, columns = np.zeros(nrows + 1, np.uint64), np.empty(nvals, np.uint64)
+        indptr, columns = np.zeros(nrows + 1, np.uint64), empty(nvals, np.uint64)
         iso: np.ndarray | None = None
         values: np.ndarray | None = None
         row = entry = 0
@@ -233,7 +242,7 @@ class SparseRows:
                 if block.is_iso and (iso is None or iso == block.values[0]):
                     iso = block.values[:1].copy()
                 else:
-                    values = np.empty(nvals, dtype)
+                    values = empty(nvals, dtype)
                     values[:entry] = 0 if iso is None else iso
             if values is not None:
                 values[entry : entry + n] = block.values
