@@ -527,30 +527,23 @@ def plan_of(
         prepares_from=_past(net).left(preparing) if prepares else 0.0,
         compiles_from=FUSED.code(of_net.dtype).work_left() if auto else 0.0,
     )
-    plan = net.prepared(_KnownPlans).plan(facts) if few else choose(facts)
+    if not few or facts.prepares_from or facts.compiles_from:
+        plan = choose(facts)
+    else:  # with few dense inputs, a plan takes longer to make than to follow
+        known, key = net.prepared(_known_plans), (machine(), *facts[1:])
+        plan = known.get(key) or choose(facts)
+        if len(known) >= _PLANS:
+            known.clear()
+        known[key] = plan
     if few and not plan.is_single_window:
         threads = available() if nthreads is None else nthreads
         plan = choose(facts._replace(entries=X.nvals, threads=threads))
     return plan
 
 
-class _KnownPlans:
-    """Plans of a network's runs with few dense inputs, which take longer to make than to follow."""
-
-    def __init__(self, net: Network) -> None:
-        self._plans: dict[Any, Plan] = {}
-
-    def plan(self, facts: Facts) -> Plan:
-        """Return the plan for these facts of the network."""
-        if facts.prepares_from or facts.compiles_from:  # they differ in each call
-            return choose(facts)
-        key = machine(), *facts[1:]
-        found = self._plans.get(key)
-        if found is None:
-            if len(self._plans) >= _PLANS:
-                self._plans.clear()
-            found = self._plans[key] = choose(facts)
-        return found
+def _known_plans(net: Network) -> dict[Any, Plan]:
+    """Return plans by the machine and the facts other than the network, to be filled."""
+    return {}
 
 
 def settled(plan: Plan, net: Network) -> Plan:
