@@ -312,7 +312,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         b = last.bias * self.y_scale_ + self.y_mean_
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
-    _rate = 0.005
+    _defaults = (0.005, 0.3)
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:

@@ -64,7 +64,7 @@ optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
     Default: that of the optimizer; with "adam": 0.01, regressor 0.005.
 weight_decay : float, optional
-    Default: that of the optimizer; with "adam": 0.3.
+    Default: that of the optimizer; with "adam": 0.1, regressor 0.3.
 schedule : Constant, Cosine or Stepwise, optional
     Learning rate schedule. Default: cosine in `fit`, constant in `partial_fit`.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
@@ -129,7 +129,7 @@ def with_parameters_of(base: type) -> Callable[[F], F]:
 class SparseEstimator(BaseEstimator):
     """Base class of the classifier and the regressor."""
 
-    _rate = 0.01  # default learning rate of Adam
+    _defaults = (0.01, 0.1)  # learning rate and weight decay of Adam
     run_: TrainingRun
     scaler_: StandardScaler
 
@@ -302,8 +302,8 @@ class SparseEstimator(BaseEstimator):
     def _optimizer(self) -> AnyOptimizer:
         rate, decay = self.learning_rate, self.weight_decay
         if isinstance(self.optimizer, str) and self.optimizer == "adam":
-            rate = self._rate if rate is None else rate
-            decay = 0.3 if decay is None else decay
+            rate = self._defaults[0] if rate is None else rate
+            decay = self._defaults[1] if decay is None else decay
         return optimizer_named(self.optimizer, rate, decay)
 
     def _epochs(self, inputs: int) -> int:

@@ -320,9 +320,9 @@ def test_the_default_density_follows_the_sizes(kind):
 
 
 def test_default_options_do_not_overfit():
-    data, labels = make_classification(1000, 20, n_informative=10, n_classes=3, random_state=0)
-    model = SparseClassifier((100,), random_state=0)
-    assert cross_val_score(model, data, labels, cv=5).mean() > 0.835  # 0.81 without weight decay
+    data, labels = make_classification(4000, 100, n_informative=20, n_classes=5, random_state=0)
+    scores = cross_val_score(SparseClassifier((256,), random_state=0), data, labels, cv=3)
+    assert scores.mean() > 0.655  # 0.63 without weight decay
 
 
 def test_few_edges_per_neuron_warn():
