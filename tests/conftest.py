@@ -118,7 +118,7 @@ def eager(patch):
 
 def uncompiled(patch):
     """No compiled code is at hand, and none is due."""
-    patch.setattr(Code, "_is_at_hand", lambda _: False)
+    patch.setattr(Code, "_library_is", lambda *_: False)
     patch.setattr(FUSED, "_codes", FusedKernel()._codes)
     patch.setattr(costs, "COMPILE", np.inf)
 

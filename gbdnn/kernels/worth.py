@@ -74,14 +74,14 @@ class Code:
             return 0.0
         if self._fault is not None or not machine().has_fma:
             return math.inf
-        if self._is_at_hand():
+        if self._library_is("at_hand"):
             return 0.0
         return math.inf if self._lock.locked() else self._past.left(self._needed())
 
     def went_without(self, work: float) -> None:
         """Record work that was done without the code, in ns; tell once that it takes longer."""
         self._past.went_without(work)
-        price, needed = self._price(), self._needed()
+        price, needed = self._cost(), self._needed()
         if self._has_told or price < costs.AT_ONCE or self._past.left(needed / 10):
             return
         if 0 < self.work_left() < math.inf:
@@ -123,12 +123,16 @@ class Code:
         """Time this process spent compiling; 0 if the code was on disk."""
         return 0.0 if self._functions is None else self._library().seconds
 
-    def _needed(self) -> float:
-        return costs.work_before_compiling(self._price())
+    def _cost(self) -> float:
+        """Return the time of compiling, in ns."""
+        return self._price() * (costs.FROM_IR if self._library_is("carried") else 1)
 
-    def _is_at_hand(self) -> bool:
+    def _needed(self) -> float:
+        return costs.work_before_compiling(self._cost())
+
+    def _library_is(self, what: str) -> bool:
         try:
-            return self._library().is_at_hand
+            return bool(getattr(self._library(), f"is_{what}"))
         except Exception:
             return False
 

@@ -14,7 +14,7 @@ from gbdnn.kernels.worth import Code
 class Library:
     """A library that is compiled at once, or not at all."""
 
-    is_at_hand, seconds = False, 3.0
+    is_at_hand, is_carried, seconds = False, False, 3.0
 
     def __init__(self, fault=None):
         self.fault, self.compiled = fault, 0
@@ -39,6 +39,12 @@ def test_code_that_compiles_in_less_than_a_second_is_due_after_milliseconds():
     assert slow.work_left() == 1e9 - 4e6
     slow.went_without(2e9)
     assert slow.work_left() == 0
+
+
+def test_the_code_of_a_wheel_compiles_in_a_quarter_of_the_time(monkeypatch):
+    monkeypatch.setattr(Library, "is_carried", True)
+    assert code(8e9).work_left() == 0.4e9
+    assert code(3e9).work_left() == 7.5e6
 
 
 @pytest.mark.filterwarnings("error")
