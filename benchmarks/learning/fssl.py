@@ -21,7 +21,7 @@ import numpy as np
 import typer
 
 import gbdnn
-from gbdnn.training import SGD, StructuredRun, erdos_renyi, fssl
+from gbdnn.training import SGD, GroupLasso, InputDropout, compact, erdos_renyi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import report
@@ -53,12 +53,15 @@ def main(
     sizes, strengths, known = _PROBLEMS[data.name]
     strengths = [float(x) for each in strength or [] for x in each.split(",")] or strengths
     data = data.validation() if validation else data
-    options = known | {
+    learning = known | {
         "epochs": epochs,
-        "fine_tuning_epochs": fine_tuning_epochs,
         "optimizer": SGD(learning_rate),
-        "fine_tuning_optimizer": SGD(fine_tuning_rate),
-        "fine_tuning_dropout": fine_tuning_dropout,
+        "nthreads": nthreads,
+    }
+    tuning = known | {
+        "epochs": fine_tuning_epochs,
+        "optimizer": SGD(fine_tuning_rate),
+        "adjustments": (InputDropout(fine_tuning_dropout),),
         "nthreads": nthreads,
     }
     print(f"{data.name}; {'-'.join(map(str, sizes))}; {epochs} + {fine_tuning_epochs} epochs")
@@ -67,8 +70,26 @@ def main(
         for seed in range(seeds):
             began = perf_counter()
             net = erdos_renyi(sizes, density=1, seed=seed)
-            run = fssl(net, data.X, data.y, strength=each, seed=seed, **options)
-            rows.append(_row(each, seed, net, run, data) | {"seconds": perf_counter() - began})
+            lasso = GroupLasso(each)
+            learned = gbdnn.train(
+                net, data.X, data.y, seed=seed, adjustments=lasso, **learning
+            ).network
+            small = compact(learned).network
+            small = gbdnn.train(small, data.X, data.y, seed=seed, **tuning).network
+            seconds = perf_counter() - began
+            inputs = compact(small, inputs=True).inputs
+            rows.append(
+                {
+                    "strength": each,
+                    "seed": seed,
+                    "sizes": [len(inputs), *(info.ncols for info in small.infos)],
+                    "edges": small.edges,
+                    "gone": 100 * (1 - small.edges / net.edges),
+                    "error_learned": _error(learned, data),
+                    "error": _error(small, data),
+                    "seconds": seconds,
+                }
+            )
             if dense:
                 same = {"epochs": epochs + fine_tuning_epochs, "nthreads": nthreads, "seed": seed}
                 same |= {"optimizer": SGD(learning_rate)} | known
@@ -86,23 +107,11 @@ def main(
         ],
     )
     found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": summary}
-    options = {name: repr(value) for name, value in options.items()}
-    report.write(json_file, found | {"options": options} | report.circumstances())
-
-
-def _row(
-    strength: float, seed: int, net: gbdnn.Network, run: StructuredRun, data: Images
-) -> dict[str, Any]:
-    small = run.network
-    return {
-        "strength": strength,
-        "seed": seed,
-        "sizes": [len(run.inputs), *(info.ncols for info in small.infos)],
-        "edges": small.edges,
-        "gone": 100 * (1 - small.edges / net.edges),
-        "error_learned": _error(run.learned.network, data),
-        "error": _error(small, data),
+    options = {
+        step: {name: repr(value) for name, value in given.items()}
+        for step, given in (("learning", learning), ("fine_tuning", tuning))
     }
+    report.write(json_file, found | {"options": options} | report.circumstances())
 
 
 def _error(net: gbdnn.Network, data: Images) -> float:

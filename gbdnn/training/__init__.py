@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.runtime.optional import require
 from gbdnn.training.adjustments import Adjustment, GroupLasso, InputDropout, StepContext
 from gbdnn.training.compaction import CompactNetwork, compact
-from gbdnn.training.gradients import LossGradient, gradients
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Optimizer, Stepwise
 from gbdnn.training.patterns import erdos_renyi, initialized, with_ends
-from gbdnn.training.recipes import StructuredRun, fssl
 from gbdnn.training.rewiring import SET, MagnitudePruning, RigL
 from gbdnn.training.run import CurrentEpoch, EpochRecord, TrainingRun
 
@@ -35,7 +33,6 @@ __all__ = [
     "GroupLasso",
     "InputDropout",
     "Loss",
-    "LossGradient",
     "MagnitudePruning",
     "Optimizer",
     "RigL",
@@ -44,12 +41,9 @@ __all__ = [
     "SquaredError",
     "StepContext",
     "Stepwise",
-    "StructuredRun",
     "TrainingRun",
     "compact",
     "erdos_renyi",
-    "fssl",
-    "gradients",
     "initialized",
     "with_ends",
 ]

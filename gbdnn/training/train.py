@@ -134,8 +134,7 @@ def train(
         D = D' W'^T where 0 < Y < clip
         dW<W.S> = Y^T D;   db = sum of D over the inputs
 
-    and updates weights and biases. `gbdnn.training.gradients` implements the equations in
-    GraphBLAS.
+    and updates weights and biases. The how-to on training has these equations in GraphBLAS.
 
     Training needs about 48 bytes per edge with SGD and 60 with Adam (FP64: 80 and 104), and twice
     the activations of a minibatch. Validation needs one more copy of the network.

@@ -12,7 +12,6 @@ from training_oracle import Oracle
 
 import gbdnn
 from gbdnn import training
-from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.training import SET, GroupLasso, MagnitudePruning, RigL, StepContext, compact
 
 SIZES = (30, 24, 18, 7)
@@ -417,38 +416,26 @@ def digits():
     return (X / 16).astype(np.float32), y
 
 
-def test_fssl(digits):
+def test_structure_learning_and_fine_tuning(digits):
+    """FSSL, as on the page on training."""
     X, y = digits
     net = training.erdos_renyi([64, 100, 10], 1.0)
-    options = {"epochs": 20, "fine_tuning_epochs": 10, "batch_size": 32, "nthreads": 1}
-    run = training.fssl(net, X, y, strength=0.02, **options)
-    W0, W1 = (layer.W.to_dense(fill_value=0) for layer in run.learned.network)
+    options = {"batch_size": 32, "nthreads": 1}
+    lasso = training.GroupLasso(0.02)
+    learned = gbdnn.train(net, X, y, epochs=20, adjustments=lasso, **options)
+    W0, W1 = (layer.W.to_dense(fill_value=0) for layer in learned.network)
     neurons = W0.any(axis=0) & W1.any(axis=1)
-    assert [info.ncols for info in run.network.infos] == [neurons.sum(), 10]
-    np.testing.assert_array_equal(run.inputs, np.flatnonzero(W0[:, neurons].any(axis=1)))
-    assert run.network.edges < 0.5 * net.edges
-    assert run.network.shape == (64, 10)
-    assert len(run.inputs) < 64
-    assert np.mean(gbdnn.argmax(gbdnn.infer(run.network, X)) == y) > 0.97
-    assert run.fine_tuned.history[-1].loss < run.learned.history[-1].loss
-    small, kept = compact(run.network, inputs=True)
-    np.testing.assert_array_equal(kept, run.inputs)
+    tuned = gbdnn.train(compact(learned.network).network, X, y, epochs=10, **options)
+    assert [info.ncols for info in tuned.network.infos] == [neurons.sum(), 10]
+    assert tuned.network.edges < 0.5 * net.edges
+    assert np.mean(gbdnn.argmax(gbdnn.infer(tuned.network, X)) == y) > 0.97
+    assert tuned.history[-1].loss < learned.history[-1].loss
+    small, kept = compact(tuned.network, inputs=True)
+    np.testing.assert_array_equal(kept, np.flatnonzero(W0[:, neurons].any(axis=1)))
+    assert len(kept) < 64
     np.testing.assert_array_equal(
-        gbdnn.argmax(gbdnn.infer(small, X[:, kept])), gbdnn.argmax(gbdnn.infer(run.network, X))
+        gbdnn.argmax(gbdnn.infer(small, X[:, kept])), gbdnn.argmax(gbdnn.infer(tuned.network, X))
     )
-
-
-def test_fssl_leaves_nothing(digits):
-    net = training.erdos_renyi([64, 20, 10], 1.0)
-    with pytest.raises(ArgumentError, match=r"strength=5 .* layer 0"):
-        training.fssl(net, *digits, strength=5, epochs=4, fine_tuning_epochs=1)
-
-
-@pytest.mark.parametrize("name", ["adjustments", "checkpoint", "patience"])
-def test_fssl_refuses_what_is_meant_for_one_training(digits, name):
-    net = training.erdos_renyi([64, 20, 10], 1.0)
-    with pytest.raises(ArgumentTypeError, match=name):
-        training.fssl(net, *digits, strength=0.1, **{name: 3})
 
 
 def test_radix_patterns_with_ends():
