@@ -41,9 +41,9 @@ def make_layer(kind: Kinds, pair_lines: int, *, masked: bool = False):
     elsewhere.
     """
     lanes = kind.lanes
-    widest_in_pairs = pair_lines * lanes
-    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked) for n in (4, 2, 1))
-    dense = _make_dense(kind, pair_lines, masked)
+    widest_in_pairs, columns = pair_lines * lanes, _make_columns(kind)
+    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked, columns) for n in (4, 2, 1))
+    dense = _make_dense(kind, pair_lines, masked, columns)
     # Rows that exceed the L1 cache, and edges per neuron that amortize another pass over them.
     far_rows, many_edges = 256, 20
 
@@ -68,7 +68,7 @@ def make_layer(kind: Kinds, pair_lines: int, *, masked: bool = False):
         many = record.edges >= many_edges * record.ncols and record.nrows > far_rows
         if record.paired or (many and record.panels == 1):
             most = widest_in_pairs
-        t = 0
+        t = types.int64(0)
         while t < whole:
             strip = _strip(block, t)
             width = min(most, whole - t)
@@ -95,37 +95,36 @@ def _strip(block, t):
 
 
 def _make_columns(kind: Kinds):
-    """Return a function that returns the pointers and numbers of a record."""
+    """Return a function that returns the pointers and numbers of a layer for one of its panels."""
     real, uint32 = kind.real, types.uint32
 
     @njit(**INLINED)
-    def columns(record, step, begins, ends):
+    def columns(record, panel):
         limits = pointer_to(record.limits, real)
         return Columns(
-            pointer_to(record.rows, uint32), pointer_to(record.weights, real), step,
+            pointer_to(record.rows, uint32), pointer_to(record.weights, real), record.weight_step,
             pointer_to(record.bias, real), record.bias_step, pointer_to(record.places, uint32),
-            limits[0], limits[1], begins, ends, record.droppable, record.checked,
+            limits[0], limits[1], panel == 0, panel == record.panels - 1,
+            record.droppable, record.checked,
         )  # fmt: skip
 
     return columns
 
 
-def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool):
+def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool, columns):
     """Return a function that computes one tile of inputs for one panel of a layer's rows."""
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
-    columns = _make_columns(kind)
     pair = make_tile(kind, lines, 2, "same", masked=masked)
     some = make_tile(kind, lines, several, "own", masked=masked)
     single = make_tile(kind, lines, 1, "own", masked=masked)
 
     @njit(**COMPILED)
     def sweep(record, panel, strip):
-        ncols, begins, ends = record.ncols, panel == 0, panel == record.panels - 1
-        layer = columns(record, record.weight_step, begins, ends)
+        ncols, layer = record.ncols, columns(record, panel)
         indptr = offset(pointer_to(record.indptr, types.int64), panel * ncols)
         pairs = pointer_to(record.pairs, types.uint8)
         by_degree = several > 1 and record.paired == 0 and record.panels == 1
-        j = 0
+        j = types.int64(0)
         while j < ncols:
             first, last = indptr[j], j + several
             edges = indptr[j + 1] - first
@@ -136,22 +135,22 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool):
                 some(layer, strip, j, first, edges)
                 j += several
             else:
-                if edges or begins or ends:
+                if edges or layer.begins or layer.ends:
                     single(layer, strip, j, first, edges)
                 j += 1
 
     return sweep
 
 
-def _make_dense(kind: Kinds, pair_lines: int, masked: bool):
+def _make_dense(kind: Kinds, pair_lines: int, masked: bool, columns):
     """Return a function that computes a dense layer for a block.
 
     Weights are read in groups that stay in the L2 cache for all tiles of the block.
     """
     lanes = kind.lanes
     # Sums held in registers: 12 with AVX2, 24 with AVX-512.
-    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines, masked)
-    sweep4 = _make_dense_sweep(kind, 4, 6, masked) if pair_lines == 4 else sweep1
+    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines, masked, columns)
+    sweep4 = _make_dense_sweep(kind, 4, 6, masked, columns) if pair_lines == 4 else sweep1
     widest = 4 * lanes if pair_lines == 4 else lanes
     group_bytes, size = 1 << 17, LINE // lanes
 
@@ -161,7 +160,7 @@ def _make_dense(kind: Kinds, pair_lines: int, masked: bool):
         group = max(1, group_bytes // (24 * size * max(1, record.nrows))) * 24
         for first in range(0, ncols, group):
             last = min(ncols, first + group)
-            t = 0
+            t = types.int64(0)
             while t < whole:
                 if whole - t >= widest:
                     sweep4(record, first, last, _strip(block, t))
@@ -173,14 +172,13 @@ def _make_dense(kind: Kinds, pair_lines: int, masked: bool):
     return dense
 
 
-def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: bool):
+def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: bool, columns):
     """Return a function that computes some neurons of a dense layer for one tile of inputs."""
-    columns = _make_columns(kind)
     some, pair, single = (make_tile(kind, lines, n, "all", masked=masked) for n in (several, 2, 1))
 
     @njit(**COMPILED)
     def sweep(record, first, last, strip):
-        layer, nrows = columns(record, 1, True, True), record.nrows
+        layer, nrows = columns(record, types.int64(0)), record.nrows
         j = first
         while j < last:
             if last - j >= several:

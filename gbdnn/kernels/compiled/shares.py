@@ -94,12 +94,12 @@ def make_shares(kind: Kinds, layer):
         for k in range(2 * job[LAYERS]):
             job[COUNTERS + k] = 0
         if job[COUNT] == 1:
-            work(job, 0)
+            work(job, i64(0))
             return
         add(offset(job, GATE), 1)
-        work(job, 0)
+        work(job, i64(0))
         add(offset(job, GATE), 1)
-        wait_for(offset(job, WITHIN), 0)
+        wait_for(offset(job, WITHIN), i64(0))
 
     def assist(job, number, spins):
         """Help with each call until none begins while this thread waits `spins` times."""
