@@ -12,14 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from gbdnn.kernels.compiled.record import LAYER, PLAN
 from gbdnn.kernels.compiled.tiles import Strip
-from gbdnn.kernels.compiled.vectors import COMPILED, LINE, offset, pointer_to, record_at
+from gbdnn.kernels.compiled.vectors import (
+    COMPILED,
+    LINE,
+    count_nonzero,
+    load,
+    offset,
+    pointer_to,
+    record_at,
+    ticks,
+)
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.vectors import Kinds
@@ -54,6 +60,15 @@ def make_chain(kind: Kinds, layer):
                 row[q] = 0
         for m in range(moves):
             ids[holes[m]] = ids[movers[m]]
+
+    @njit(**COMPILED)
+    def count_entries(Y, stride, nrows, inputs, found):
+        """Count the entries of each input, rounded up to whole cache lines of inputs."""
+        for t in range(0, inputs, lanes):
+            for q in range(t, t + lanes):
+                found[q] = 0
+            for i in range(nrows):
+                count_nonzero(offset(found, t), load(offset(Y, i * stride + t), lanes))
 
     @njit(**COMPILED)
     def census(found, count, ids, stands, told):
@@ -127,8 +142,7 @@ def make_chain(kind: Kinds, layer):
                 if stands != 0:
                     found = pointer_to(scratch, bits)
                     if not record.droppable:
-                        for t in range(0, count, lanes):
-                            entries(offset(y, t), stride, record.ncols, offset(found, t))
+                        count_entries(y, stride, record.ncols, count, found)
                     census(found, count, ids, stands, told)
                     told[4] += ticks() - began
             if living < count:
@@ -147,56 +161,3 @@ def make_chain(kind: Kinds, layer):
 
     p, i64 = types.CPointer, types.int64
     return chain, types.void(*(i64, i64, i64, p(real), p(real), i64, i64, p(i64), i64, i64))
-
-
-@intrinsic
-def entries(typing, Y, stride, nrows, counts):
-    """Count the entries of each input in one cache line of inputs.
-
-    Parameters
-    ----------
-    Y : pointer to float32 or float64
-        First input of the line at neuron 0; aligned.
-    stride : int
-        Elements from one neuron to the next.
-    nrows : int
-        Number of neurons, fewer than 2^31.
-    counts : pointer to uint32 or uint64
-        Output: one integer per input.
-    """
-    signature = types.void(Y, types.intp, types.intp, counts)
-
-    def codegen(context, builder, signature, args):
-        y, stride, nrows, counts = args
-        real = context.get_value_type(signature.args[0].dtype)
-        size = 4 if isinstance(real, ir.FloatType) else 8
-        whole = ir.IntType(8 * size)
-        vector = ir.VectorType(real, LINE // size)
-        integers = ir.VectorType(whole, LINE // size)
-        total = cgutils.alloca_once_value(builder, ir.Constant(integers, None))
-        zeros = ir.Constant(vector, None)
-        with cgutils.for_range(builder, nrows) as loop:
-            place = builder.gep(y, [builder.mul(loop.index, stride)])
-            found = builder.load(builder.bitcast(place, vector.as_pointer()), align=LINE)
-            differs = builder.fcmp_unordered("!=", found, zeros)
-            # A true comparison is -1 when sign-extended.
-            builder.store(builder.sub(builder.load(total), builder.sext(differs, integers)), total)
-        out = builder.bitcast(counts, integers.as_pointer())
-        builder.store(builder.load(total), out, align=LINE)
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def ticks(typing):
-    """Return the processor's cycle counter, or 0 if it has none."""
-
-    def codegen(context, builder, signature, args):
-        integer = ir.IntType(64)
-        read = builder.module.declare_intrinsic(
-            "llvm.readcyclecounter", fnty=ir.FunctionType(integer, [])
-        )
-        return builder.call(read, [])
-
-    return types.int64(), codegen

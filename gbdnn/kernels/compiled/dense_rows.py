@@ -17,13 +17,13 @@ from gbdnn.kernels.compiled.vectors import (
     bits_of,
     highest,
     larger,
-    load_unaligned,
+    load,
     mark,
     offset,
     pointer_to,
     row,
     splat,
-    store_unaligned,
+    store,
     take,
     transposed,
 )
@@ -52,12 +52,12 @@ def make_read(kind: Kinds):
         """
         for c0 in range(0, nrows, size):
             c = min(c0, nrows - size)
-            inputs = load_unaligned(offset(sources, c), size)
+            inputs = load(offset(sources, c), size)
             if positions != 0:
                 places = take(offset(pointer_to(positions, int64), c), size, 1)
-                store_unaligned(row(Y, places, stride), transposed(inputs))
+                store(row(Y, places, stride), transposed(inputs))
             else:
-                store_unaligned(row(offset(Y, c * stride), numbers, stride), transposed(inputs))
+                store(row(offset(Y, c * stride), numbers, stride), transposed(inputs))
             most = larger(inputs, most)
         return most
 
@@ -120,8 +120,8 @@ def make_to_dense(kind: Kinds):
             for c0 in range(0, ncols, size):
                 c = min(c0, ncols - size)
                 neurons = row(offset(Y, c * stride + r), numbers, stride)
-                values = transposed(load_unaligned(neurons, size))
-                store_unaligned(offset(targets, c), values)
+                values = transposed(load(neurons, size))
+                store(offset(targets, c), values)
                 if present != 0:
                     mark(offset(flags, c), values)
         entries = int64(0)

@@ -25,13 +25,13 @@ from gbdnn.kernels.compiled.vectors import (
     fetch,
     fma,
     load_first,
-    load_unaligned,
+    load,
     offset,
     pointer_to,
     record_at,
     row,
     store_first,
-    store_unaligned,
+    store,
 )
 
 if TYPE_CHECKING:
@@ -111,25 +111,25 @@ def _make_part(kind: Kinds, lines: int, *, partial: bool = False):
     firsts = tuple(range(0, (lines - 1) * lanes, lanes))
 
     @njit(**INLINED)
-    def load(pointer, left):
-        return load_first(pointer, lanes, left) if partial else load_unaligned(pointer, lanes)
+    def read(pointer, left):
+        return load_first(pointer, lanes, left) if partial else load(pointer, lanes)
 
     @njit(**INLINED)
     def part(product, some, left):
         columns, step = pointer_to(product.columns, types.uint64), product.weight_step
         weights, stride = pointer_to(product.weights, real), product.stride
         at = firsts + (0 if partial else left - lanes,)  # noqa: RUF005  (numba unpacks none)
-        s = load(offset(some.start, at), left)
+        s = read(offset(some.start, at), left)
         for e in range(some.begin, some.end):
             later = row(some.Y, columns[min(e + AHEAD, some.final)], stride)
             fetch(offset(later, at))
-            y = load(offset(row(some.Y, columns[e], stride), at), left)
+            y = read(offset(row(some.Y, columns[e], stride), at), left)
             s = fma(weights[e * step], y, s)
         z = between(s, real(product.low), real(product.high))
         if partial:
             store_first(offset(some.Z, at), z, left)
         else:
-            store_unaligned(offset(some.Z, at), z)
+            store(offset(some.Z, at), z)
         return any_infinite(s)
 
     return part

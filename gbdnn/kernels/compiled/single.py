@@ -9,35 +9,12 @@ so the result has the same bits.
 
 from __future__ import annotations
 
-from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
 from gbdnn.kernels.compiled.record import NEAR
-from gbdnn.kernels.compiled.vectors import COMPILED, fma, offset, pointer_to
+from gbdnn.kernels.compiled.vectors import COMPILED, fma, offset, pointer_to, take
 
 __all__ = ["make_single"]
-
-
-@intrinsic
-def four(typing, numbers):
-    """Return four consecutive numbers with one load (of uint32: two); integers as intp."""
-    kind = types.intp if isinstance(numbers.dtype, types.Integer) else numbers.dtype
-    signature = types.UniTuple(kind, 4)(numbers)
-
-    def codegen(context, builder, signature, args):
-        bits = numbers.dtype.bitwidth
-        one = context.get_value_type(numbers.dtype)
-        whole = ir.IntType(4 * bits) if kind is types.intp else ir.VectorType(one, 4)
-        found = builder.load(builder.bitcast(args[0], whole.as_pointer()), align=bits // 8)
-        if kind is types.intp:
-            parts = [builder.trunc(builder.lshr(found, whole(n * bits)), one) for n in range(4)]
-            parts = [builder.zext(part, ir.IntType(64)) for part in parts]
-        else:
-            parts = [builder.extract_element(found, ir.IntType(32)(n)) for n in range(4)]
-        return context.make_tuple(builder, signature.return_type, parts)
-
-    return signature, codegen
 
 
 def make_single(kind):
@@ -49,8 +26,8 @@ def make_single(kind):
         """Compute z += v W(i, :) for the edges `first` to `last` of a row, which has no repeats."""
         e = first
         while e + 4 <= last:
-            j, k, m, n = four(offset(columns, e))
-            q, r, s, t = four(offset(weights, e * step))
+            j, k, m, n = take(offset(columns, e), 4, 1)
+            q, r, s, t = take(offset(weights, e * step), 4, 1)
             a, b, c, d = fma(q, v, z[j]), fma(r, v, z[k]), fma(s, v, z[m]), fma(t, v, z[n])
             z[j], z[k], z[m], z[n] = a, b, c, d
             e += 4

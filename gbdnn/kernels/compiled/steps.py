@@ -24,7 +24,7 @@ from numba import njit, types
 from gbdnn.kernels.compiled import step_record as at
 from gbdnn.kernels.compiled.barrier import barrier, read, write
 from gbdnn.kernels.compiled.dense_rows import make_read, square_size
-from gbdnn.kernels.compiled.dots import dots, row_sum
+from gbdnn.kernels.compiled.dots import make_dot, make_four, make_row_sum, make_twelve
 from gbdnn.kernels.compiled.layer import make_layer
 from gbdnn.kernels.compiled.record import LAYER
 from gbdnn.kernels.compiled.tiles import Strip
@@ -258,7 +258,10 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     int64, uint32 = types.int64, types.uint32
     group = 64  # rows that fit the L1 cache
     # Sums held in registers: of four edges, or of twelve in a dense layer.
-    halves, dense_halves = 2, 2 if pair_lines == 4 else 1
+    width = lanes if pair_lines == 4 else lanes // 2
+    four, dense_four = make_four(kind, lanes), make_four(kind, width)
+    dot, dense_dot = make_dot(kind, lanes), make_dot(kind, width)
+    twelve, row_sum = make_twelve(kind, width), make_row_sum(kind)
     any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
     block = _make_block(kind)
     # The bits of nonnegative floats sort as their values.
@@ -272,52 +275,37 @@ def _make_gradient(kind: Kinds, pair_lines: int):
         places = pointer_to(record[at.PLACES], uint32)
         g = pointer_to(record[at.GRADIENT], real)
         for j in range(first, last):
-            place = offset(places, j)
-            e, end = indptr[j], indptr[j + 1]
+            d, e, end = row(D, places[j], stride), indptr[j], indptr[j + 1]
             while end - e >= 4:
-                dots(
-                    4, 1, halves, Y, stride, offset(rows, e), D, place, lines, offset(g, e), 0, add
-                )
+                four(Y, d, stride, lines * lanes, offset(rows, e), offset(g, e), add)
                 e += 4
-            if end - e >= 2:
-                dots(
-                    2, 1, halves, Y, stride, offset(rows, e), D, place, lines, offset(g, e), 0, add
-                )
-                e += 2
-            if end - e >= 1:
-                dots(
-                    1, 1, halves, Y, stride, offset(rows, e), D, place, lines, offset(g, e), 0, add
-                )
+            while e < end:
+                total = dot(row(Y, rows[e], stride), d, lines * lanes)
+                g[e] = g[e] + total if add else total
+                e += 1
 
     @njit(**COMPILED)
     def dense_columns(record, Y, D, stride, lines, first, last, add):
         """Process rows in groups that stay in the L1 cache for all columns."""
         nrows, rows = record[at.NROWS], pointer_to(record[at.ROWS], uint32)
         places = pointer_to(record[at.PLACES], uint32)
-        g = pointer_to(record[at.GRADIENT], real)
+        g, inputs = pointer_to(record[at.GRADIENT], real), lines * lanes
         quads, threes = nrows // 4 * 4, first + (last - first) // 3 * 3
         for i0 in range(0, quads, group):
             i1 = min(i0 + group, quads)
             for j in range(first, threes, 3):
                 for i in range(i0, i1, 4):
-                    dots(
-                        4, 3, dense_halves, offset(Y, i * stride), stride, rows, D,
-                        offset(places, j), lines, offset(g, j * nrows + i), nrows, add,
-                    )  # fmt: skip
+                    y, e = offset(Y, i * stride), j * nrows + i
+                    twelve(y, D, stride, inputs, offset(places, j), offset(g, e), nrows, add)
             for j in range(threes, last):
                 for i in range(i0, i1, 4):
-                    e = j * nrows + i
-                    dots(
-                        4, 1, dense_halves, Y, stride, offset(rows, e), D, offset(places, j), lines,
-                        offset(g, e), 0, add,
-                    )  # fmt: skip
+                    d, e = row(D, places[j], stride), j * nrows + i
+                    dense_four(Y, d, stride, inputs, offset(rows, e), offset(g, e), add)
         for j in range(first, last):
+            d = row(D, places[j], stride)
             for i in range(quads, nrows):
-                e = j * nrows + i
-                dots(
-                    1, 1, dense_halves, Y, stride, offset(rows, e), D, offset(places, j), lines,
-                    offset(g, e), 0, add,
-                )  # fmt: skip
+                total, e = dense_dot(offset(Y, i * stride), d, inputs), j * nrows + i
+                g[e] = g[e] + total if add else total
 
     @njit(**COMPILED)
     def within_reason(values, count):
@@ -339,13 +327,13 @@ def _make_gradient(kind: Kinds, pair_lines: int):
             some = min(lines - share * share_lines, share_lines)
             Y, D = block(job, at.Y_BLOCKS, share, k), block(job, at.D_BLOCKS, share, k + 1)
             for j in range(first, last):
-                total = row_sum(offset(D, places[j] * stride), some)
+                total = row_sum(offset(D, places[j] * stride), some * lanes)
                 gb[j] = total if share == 0 else gb[j] + total
             if record[at.DENSE]:
-                dense_columns(record, Y, D, stride, some, first, last, int64(share > 0))
+                dense_columns(record, Y, D, stride, some, first, last, share > 0)
             else:
                 for panel in range(record[at.PANELS]):
-                    add = int64(share > 0)
+                    add = share > 0
                     sparse_columns(record, panel, Y, D, stride, some, first, last, add)
         found = within_reason(bits_of(offset(gb, first)), last - first)
         for panel in range(record[at.PANELS]):

@@ -31,7 +31,7 @@ from numba import njit
 from gbdnn.kernels.compiled.vectors import (
     INLINED,
     between,
-    count,
+    count_nonzero,
     fma,
     inside,
     load,
@@ -114,7 +114,7 @@ def make_tile(kind: Kinds, lines: int, neurons: int, reads: str, *, masked: bool
             new = between(s, layer.low, layer.high)
             store(z, new)
             if layer.counts:
-                count(strip.live, new)
+                count_nonzero(strip.live, new)
             if layer.checks:
                 note(strip.overflow, s)
 
