@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
+from numba import intp, njit
 
 from gbdnn.kernels.compiled.vectors import (
     INLINED,
@@ -30,7 +30,7 @@ from gbdnn.kernels.compiled.vectors import (
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.vectors import Kinds
 
-__all__ = ["make_dot", "make_four", "make_row_sum", "make_twelve"]
+__all__ = ["make_four", "make_row_sum", "make_some", "make_twelve"]
 
 _ROWS = (0, 1, 2, 3)
 
@@ -49,8 +49,10 @@ def make_four(kind: Kinds, width: int):
         They are added to `g` if `add`; otherwise they replace it.
         """
         y, s = row(Y, take(rows, 4, 1), stride), splat(zeros, width)
-        for q in range(0, inputs, width):
+        q = intp(0)
+        while q < inputs:  # a range costs a division
             s = fma(load(offset(y, q), width), load(offset(d, q), width), s)
+            q += width
         write(sums_of_four(s), g, add)
 
     return four
@@ -65,10 +67,12 @@ def make_twelve(kind: Kinds, width: int):
         """Compute as `four` for the first four rows of Y; `step` edges later is the next neuron."""
         y, d = row(Y, _ROWS, stride), row(D, take(places, 3, 1), stride)
         a = b = c = splat(zeros, width)
-        for q in range(0, inputs, width):
+        q = intp(0)
+        while q < inputs:  # a range costs a division
             some = load(offset(y, q), width)
             u, v, w = load(offset(d, q), width)
             a, b, c = fma(some, u, a), fma(some, v, b), fma(some, w, c)
+            q += width
         write(sums_of_four(a), g, add)
         write(sums_of_four(b), offset(g, step), add)
         write(sums_of_four(c), offset(g, 2 * step), add)
@@ -76,18 +80,23 @@ def make_twelve(kind: Kinds, width: int):
     return twelve
 
 
-def make_dot(kind: Kinds, width: int):
-    """Return ``dot``, the dot product of two rows."""
-    real = kind.real
+def make_some(kind: Kinds, width: int, edges: int):
+    """Return ``some``, the gradients of one edge or of two."""
+    zeros = (kind.real(0),) * edges
 
     @njit(**INLINED)
-    def dot(y, d, inputs):
-        s = splat(real(0), width)
-        for q in range(0, inputs, width):
+    def some(Y, d, stride, inputs, rows, g, add):
+        """Compute as `four`, but add the inputs of each edge by halves."""
+        y, s = row(Y, take(rows, edges, 1), stride), splat(zeros, width)
+        q = intp(0)
+        while q < inputs:  # a range costs a division
             s = fma(load(offset(y, q), width), load(offset(d, q), width), s)
-        return sum_of(s)
+            q += width
+        sums = sum_of(s)
+        for e in range(edges):
+            g[e] = g[e] + sums[e] if add else sums[e]
 
-    return dot
+    return some
 
 
 def make_row_sum(kind: Kinds):
@@ -97,8 +106,10 @@ def make_row_sum(kind: Kinds):
     @njit(**INLINED)
     def row_sum(d, inputs):
         s = splat(real(0), lanes)
-        for q in range(0, inputs, lanes):
+        q = intp(0)
+        while q < inputs:  # a range costs a division
             s = fma(real(1), load(offset(d, q), lanes), s)
+            q += lanes
         return sum_of(s)
 
     return row_sum

@@ -24,7 +24,7 @@ from numba import njit, types
 from gbdnn.kernels.compiled import step_record as at
 from gbdnn.kernels.compiled.barrier import barrier, read, write
 from gbdnn.kernels.compiled.dense_rows import make_read, square_size
-from gbdnn.kernels.compiled.dots import make_dot, make_four, make_row_sum, make_twelve
+from gbdnn.kernels.compiled.dots import make_four, make_row_sum, make_some, make_twelve
 from gbdnn.kernels.compiled.layer import make_layer
 from gbdnn.kernels.compiled.record import LAYER
 from gbdnn.kernels.compiled.tiles import Strip
@@ -260,7 +260,8 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     # Sums held in registers: of four edges, or of twelve in a dense layer.
     width = lanes if pair_lines == 4 else lanes // 2
     four, dense_four = make_four(kind, lanes), make_four(kind, width)
-    dot, dense_dot = make_dot(kind, lanes), make_dot(kind, width)
+    two, single = (make_some(kind, lanes, edges) for edges in (2, 1))
+    dense_single = make_some(kind, width, 1)
     twelve, row_sum = make_twelve(kind, width), make_row_sum(kind)
     any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
     block = _make_block(kind)
@@ -279,10 +280,11 @@ def _make_gradient(kind: Kinds, pair_lines: int):
             while end - e >= 4:
                 four(Y, d, stride, lines * lanes, offset(rows, e), offset(g, e), add)
                 e += 4
-            while e < end:
-                total = dot(row(Y, rows[e], stride), d, lines * lanes)
-                g[e] = g[e] + total if add else total
-                e += 1
+            if end - e >= 2:
+                two(Y, d, stride, lines * lanes, offset(rows, e), offset(g, e), add)
+                e += 2
+            if e < end:
+                single(Y, d, stride, lines * lanes, offset(rows, e), offset(g, e), add)
 
     @njit(**COMPILED)
     def dense_columns(record, Y, D, stride, lines, first, last, add):
@@ -304,8 +306,8 @@ def _make_gradient(kind: Kinds, pair_lines: int):
         for j in range(first, last):
             d = row(D, places[j], stride)
             for i in range(quads, nrows):
-                total, e = dense_dot(offset(Y, i * stride), d, inputs), j * nrows + i
-                g[e] = g[e] + total if add else total
+                e = j * nrows + i
+                dense_single(Y, d, stride, inputs, offset(rows, e), offset(g, e), add)
 
     @njit(**COMPILED)
     def within_reason(values, count):
