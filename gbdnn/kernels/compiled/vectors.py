@@ -131,30 +131,31 @@ def integers_of(vector):
 def take(typing, pointer, count, step):
     """Return the tuple ``(pointer[0], pointer[step], ...)`` of `count` numbers.
 
-    Up to four consecutive ones take one load, which makes single inputs 1.04 times as fast.
+    Four consecutive ones take one load or two, which makes single inputs 1.04 times as fast.
     """
     result, bits = types.UniTuple(pointer.dtype, count.literal_value), pointer.dtype.bitwidth
     is_next = isinstance(step, types.IntegerLiteral) and step.literal_value == 1
 
     def generate(context, builder, signature, values):
-        one = context.get_value_type(pointer.dtype)
-        if is_next and result.count == 4:
-            kind = ir.VectorType(one, result.count)
-            if isinstance(one, ir.IntType):
-                kind = ir.IntType(result.count * bits)
-            whole = builder.load(builder.bitcast(values[0], kind.as_pointer()), align=bits // 8)
-        found = []
-        for n in range(result.count):
-            if not (is_next and result.count == 4):
-                at = builder.gep(values[0], [builder.mul(values[2], _I64(n))])
-                found.append(builder.load(at))
-            elif isinstance(one, ir.IntType):
-                found.append(builder.trunc(builder.lshr(whole, kind(n * bits)), one))
-            else:
-                found.append(builder.extract_element(whole, _I32(n)))
+        one, found = context.get_value_type(pointer.dtype), []
+        if is_next and result.count == 4 and isinstance(one, ir.IntType):
+            for n in range(0, 4, 64 // bits):
+                place = builder.bitcast(builder.gep(values[0], [_I64(n)]), _I64.as_pointer())
+                whole = builder.load(place, align=bits // 8)
+                found += [
+                    builder.trunc(builder.lshr(whole, _I64(k)), one) for k in range(0, 64, bits)
+                ]
+        elif is_next and result.count == 4:
+            place = builder.bitcast(values[0], ir.VectorType(one, 4).as_pointer())
+            whole = builder.load(place, align=bits // 8)
+            found = [builder.extract_element(whole, _I32(n)) for n in range(4)]
+        else:
+            steps = [builder.mul(values[2], _I64(n)) for n in range(result.count)]
+            found = [builder.load(builder.gep(values[0], [each])) for each in steps]
         return context.make_tuple(builder, result, found)
 
-    return result(pointer, count, types.intp), generate
+    # numba finds `generate` again by this signature, so it has a literal step as such.
+    return result(pointer, count, step if is_next else types.intp), generate
 
 
 @intrinsic(prefer_literal=True)
