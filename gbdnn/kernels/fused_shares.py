@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gbdnn.kernels.addresses import address
-from gbdnn.kernels.compiled.record import stacked
+from gbdnn.kernels.compiled.record import JOB, filled, stacked
 from gbdnn.runtime.threads import on_another_thread
 
 if TYPE_CHECKING:
@@ -52,14 +52,15 @@ class _Job:
 
     def __init__(self, dtype: np.dtype, count: int, work: float, **fields: int) -> None:
         from gbdnn.kernels.compiled.functions import functions
-        from gbdnn.kernels.compiled.shares import COUNTERS, JOB
+        from gbdnn.kernels.compiled.shares import PROGRESS
 
-        self._at = {name: k for k, name in enumerate(JOB)}
-        self._array = np.zeros(COUNTERS + 2 * fields["LAYERS"], np.int64)
-        self.set(**fields)
+        self._counters = np.zeros(PROGRESS + 2 * fields["layers"], np.int64)
+        self._record = filled(JOB, {"counters": self._counters, **fields})
+        self._fields = self._record.reshape(1).view(np.int64)
+        self._at = {name: k for k, name in enumerate(JOB.kinds)}
         compiled = functions(dtype.name)
         self._lead, self._assist = (
-            partial(compiled[name], address(self._array)) for name in ("lead", "assist")
+            partial(compiled[name], address(self._fields)) for name in ("lead", "assist")
         )
         self._count, self._asleep = count, list(range(1, count))
         self._began, self._ended, self._stay = 0.0, -np.inf, 1e-9 * max(work, _STAY)
@@ -68,7 +69,7 @@ class _Job:
     def set(self, **fields: int) -> None:
         """Set arguments of `lead`."""
         for name, value in fields.items():
-            self._array[self._at[name]] = value
+            self._fields[self._at[name]] = value
 
     def wake_helpers(self) -> bool:
         """Wake sleeping threads if it pays; return whether any takes part in the next call."""
@@ -83,9 +84,9 @@ class _Job:
         return len(self._asleep) < self._count - 1
 
     def run(self) -> int:
-        """Call `lead`; return its output `FAULTY`."""
+        """Call `lead`; return its output, the first counter."""
         self._lead()
-        return int(self._array[self._at["FAULTY"]])
+        return int(self._counters[0])
 
     def end(self, *, helped: bool) -> None:
         """Note the end of a call that began with `wake_helpers`."""
@@ -123,7 +124,7 @@ class FusedShares:
         self._chain, self._layers = chain, len(weights)
         self._table = np.concatenate([shares(layer, count) for layer in weights])
         table = address(self._table)
-        self._job = _Job(chain.dtype, count, work, TABLE=table, COUNT=count, LAYERS=self._layers)
+        self._job = _Job(chain.dtype, count, work, table=table, shares=count, layers=self._layers)
 
     def run(self, Y: AlignedBlock, buffers: Buffers) -> AlignedBlock:
         """Return a block after all layers; `Y` is consumed."""
@@ -132,7 +133,7 @@ class FusedShares:
             self._job.end(helped=False)
             return Y
         Z: AlignedBlock = buffers.get(self._chain.neurons, Y.width)
-        self._job.set(Y=Y.address, Z=Z.address, STRIDE=Y.stride, INPUTS=len(Y.inputs))
+        self._job.set(Y=Y.address, Z=Z.address, stride=Y.stride, inputs=len(Y.inputs))
         self._job.run()
         self._job.end(helped=True)
         Z.inputs, Z.neurons = Y.inputs, self._chain.layers.infos[-1].ncols
@@ -170,11 +171,11 @@ class FusedSingle:
         self._kept = whole, shares, tables  # they have addresses of arrays
         self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
         self._living = np.empty((count, neurons), np.uint32)
-        where = {"Y": self._y, "Z": self._z, "LIVING": self._living}
+        where = {"Y": self._y, "Z": self._z, "living": self._living}
         given = {name: address(array) for name, array in where.items()}
-        self._job = _Job(dtype, count, work, LAYERS=len(infos), NEURONS=neurons, **given)
+        self._job = _Job(dtype, count, work, layers=len(infos), neurons=neurons, **given)
         self._choices = [
-            {"TABLE": address(table), "COUNT": n}
+            {"table": address(table), "shares": n}
             for table, n in zip(tables, (1, count), strict=True)
         ]
         self._nrows, self._choice = infos[0].nrows, -1

@@ -12,8 +12,8 @@ import numpy as np
 from gbdnn.errors import ShapeError
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.compiled import step_record as at
-from gbdnn.kernels.compiled.record import stacked
+from gbdnn.kernels.compiled import record as at
+from gbdnn.kernels.compiled.record import STEPS, filled, stacked
 from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class UpdateRule(NamedTuple):
     """Update rule and constants of an optimizer, for compiled code."""
 
     kind: int
-    """`SGD`, `NESTEROV` or `ADAM` of `gbdnn.kernels.compiled.step_record`."""
+    """`SGD`, `NESTEROV` or `ADAM` of `gbdnn.kernels.compiled.record`."""
 
     constants: tuple[float, float, float, float, float]
     """Momentum (Adam: both decay rates), epsilon, weight decay, and maximum norm or 0."""
@@ -62,7 +62,7 @@ class Steps:
     batch : int
         Inputs per minibatch.
     loss : int or Loss
-        `CROSS_ENTROPY` or `SQUARED_ERROR` of `gbdnn.kernels.compiled.step_record`, or an object
+        `CROSS_ENTROPY` or `SQUARED_ERROR` of `gbdnn.kernels.compiled.record`, or an object
         whose methods `losses` and `gradient` compute in NumPy.
     rule : UpdateRule or Optimizer
         Or an object whose method `update` computes in NumPy.
@@ -105,7 +105,7 @@ class Steps:
             ]),
         ]  # fmt: skip
         self._cuts = [layer.cuts(self.nthreads) for layer in self.layers]
-        self._edge_records = np.array([
+        self._edge_records = np.stack([
             layer.edge_record(cuts) for layer, cuts in zip(self.layers, self._cuts, strict=True)
         ])  # fmt: skip
         self._y = np.array([[block.address for block in row] for row in self._blocks], np.int64)
@@ -141,19 +141,19 @@ class Steps:
         rates = np.ascontiguousarray(rates, self.dtype)
         indices = np.ascontiguousarray(indices, np.int64)
         known: dict[str, np.ndarray | int] = {
-            "LAYERS": len(self.layers), "Y_RECORDS": self._records[0],
-            "D_RECORDS": self._records[1], "EDGE_RECORDS": self._edge_records,
-            "SHARES": len(self._blocks), "SHARE_LINES": self._share * self.dtype.itemsize // 64,
-            "STRIDE": self._blocks[0][0].stride, "Y_BLOCKS": self._y, "D_BLOCKS": self._d,
-            "LIMITS": self._limits, "BATCH": self.batch, "COUNT": count,
-            "X": X, "X_ROW_STRIDE": X.strides[0] // X.itemsize,
-            "X_COLUMN_STRIDE": X.strides[1] // X.itemsize, "INDICES": indices, "TARGETS": targets,
-            "SAMPLE_WEIGHTS": weights, "LOSS": self._loss if isinstance(self._loss, int) else 0,
-            "LOSSES": losses, "HITS": hits, "OPTIMIZER": getattr(self._rule, "kind", 0),
-            "RATES": rates, "CONSTANTS": self._constants, "BARRIER": self._barrier,
-            "STOPPED": self._stopped, "THREADS": self.nthreads, "PASSES": 0,
+            "layers": len(self.layers), "forward": self._records[0],
+            "backward": self._records[1], "edges": self._edge_records,
+            "share_lines": self._share * self.dtype.itemsize // 64,
+            "stride": self._blocks[0][0].stride, "Y_blocks": self._y, "D_blocks": self._d,
+            "limits": self._limits, "batch": self.batch, "count": count,
+            "X": X, "row_stride": X.strides[0] // X.itemsize,
+            "column_stride": X.strides[1] // X.itemsize, "indices": indices, "targets": targets,
+            "sample_weights": weights, "loss": self._loss if isinstance(self._loss, int) else 0,
+            "losses": losses, "hits": hits, "optimizer": getattr(self._rule, "kind", 0),
+            "rates": rates, "constants": self._constants, "barrier": self._barrier,
+            "stopped": self._stopped, "threads": self.nthreads,
         }  # fmt: skip
-        job = np.array([address(known[name]) for name in at.JOB_FIELDS], np.int64)
+        job = filled(STEPS, known)
         self._last = (count - 1) % self.batch + 1
         passes = at.FORWARD | at.LOSS_GRADIENT | at.BACKWARD
         found = hits if self._loss == at.CROSS_ENTROPY else None
@@ -175,7 +175,7 @@ class Steps:
     def _call(self, job: np.ndarray, passes: int) -> int:
         """Call compiled code on all threads and return the number of complete steps."""
         self._barrier[:] = self._stopped[:] = 0
-        job[at.PASSES] = passes
+        job["passes"] = passes
         steps = [0] * self.nthreads
 
         def work(thread: int) -> None:

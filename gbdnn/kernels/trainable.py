@@ -19,9 +19,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
-from gbdnn.kernels.addresses import address
-from gbdnn.kernels.compiled import step_record as at
-from gbdnn.kernels.compiled.record import LAYER, filled
+from gbdnn.kernels.compiled.record import EDGES, LAYER, filled
 from gbdnn.model.layer import Layer
 
 if TYPE_CHECKING:
@@ -197,16 +195,15 @@ class TrainableLayer:
     def edge_record(self, cuts: np.ndarray) -> np.ndarray:
         """Return the compiled code's record of gradient and update."""
         moments, bias_moments = ([*each, None, None] for each in (self.moments, self.bias_moments))
-        known: dict[str, int | np.ndarray | None] = {
-            "NROWS": self.nrows, "NCOLS": self.ncols, "EDGES": self.nedges, "INDPTR": self.indptr,
-            "ROWS": self.rows, "PLACES": self.places, "WEIGHTS": self.weights,
-            "GRADIENT": self.gradient, "FIRST": moments[0], "SECOND": moments[1],
-            "BIAS": self.bias, "BIAS_GRADIENT": self.bias_gradient, "BIAS_FIRST": bias_moments[0],
-            "BIAS_SECOND": bias_moments[1], "TRANSPOSED": self._transposed,
-            "TRANSPOSED_EDGES": self._transposed_edges, "DENSE": self.is_dense, "CUTS": cuts,
-            "SQUARES": self._squares, "PANELS": self._panels,
-        }  # fmt: skip
-        return np.array([address(known[name]) for name in at.EDGE_FIELDS], np.int64)
+        return filled(EDGES, {
+            "nrows": self.nrows, "ncols": self.ncols, "edges": self.nedges, "indptr": self.indptr,
+            "rows": self.rows, "places": self.places, "weights": self.weights,
+            "gradient": self.gradient, "first": moments[0], "second": moments[1],
+            "bias": self.bias, "bias_gradient": self.bias_gradient, "bias_first": bias_moments[0],
+            "bias_second": bias_moments[1], "transposed": self._transposed,
+            "transposed_edges": self._transposed_edges, "dense": self.is_dense, "cuts": cuts,
+            "squares": self._squares, "panels": self._panels,
+        })  # fmt: skip
 
     def _transpose(self) -> None:
         """Create the arrays of the transposed matrix, whose columns are the rows of this one."""

@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from gbdnn.arrays.checks import as_array, as_word, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.kernels.compiled import step_record
+from gbdnn.kernels.compiled import record
 from gbdnn.runtime.first_use import is_object
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def loss_named(loss: Any) -> Loss | None:
 def compiled_loss(loss: Loss) -> int | None:
     """Return the number of a loss in compiled code; None if it computes in NumPy."""
     # Subclasses may have other methods.
-    codes = {CrossEntropy: step_record.CROSS_ENTROPY, SquaredError: step_record.SQUARED_ERROR}
+    codes = {CrossEntropy: record.CROSS_ENTROPY, SquaredError: record.SQUARED_ERROR}
     return codes.get(type(loss))
 
 

@@ -16,7 +16,7 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.errors import ArgumentError
-from gbdnn.kernels.compiled import step_record
+from gbdnn.kernels.compiled import record
 from gbdnn.kernels.steps import UpdateRule
 from gbdnn.runtime.first_use import shown
 
@@ -122,7 +122,7 @@ class SGD:
     @property
     def rule(self) -> UpdateRule:
         """Update rule for compiled code."""
-        kind = step_record.NESTEROV if self.nesterov else step_record.SGD
+        kind = record.NESTEROV if self.nesterov else record.SGD
         return UpdateRule(kind, (self.momentum, 0.0, 0.0, self.weight_decay, self.clip_norm or 0.0))
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -184,7 +184,7 @@ class Adam:
         """Update rule for compiled code."""
         decay, norm = self.weight_decay, self.clip_norm or 0.0
         constants = (self.beta1, self.beta2, self.epsilon, decay, norm)
-        return UpdateRule(step_record.ADAM, constants)
+        return UpdateRule(record.ADAM, constants)
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return two factors for each step, counted from 1."""

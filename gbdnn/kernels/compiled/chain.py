@@ -19,6 +19,7 @@ from gbdnn.kernels.compiled.tiles import Strip
 from gbdnn.kernels.compiled.vectors import (
     COMPILED,
     LINE,
+    Record,
     count_nonzero,
     load,
     offset,
@@ -36,7 +37,7 @@ __all__ = ["make_chain"]
 def make_chain(kind: Kinds, layer):
     """Return the function ``chain`` and its signature."""
     real, bits, lanes = kind.real, kind.bits, kind.lanes
-    size = LINE // lanes
+    size, plan_record, layer_record = LINE // lanes, Record(PLAN, kind), Record(LAYER, kind)
 
     @njit(**COMPILED)
     def compact(Y, stride, nrows, count, living, live, ids, holes, movers):
@@ -102,7 +103,7 @@ def make_chain(kind: Kinds, layer):
             represent, entries, and clock ticks. The second one is of the number of equal inputs
             that each id represents.
         """
-        plan = record_at(plan_address, PLAN, 0)
+        plan = record_at(plan_address, plan_record, 0)
         state = offset(pointer_to(scratch, types.int64), 4 * stride)
         counts = stands = types.int64(0)
         if statistics != 0:
@@ -116,7 +117,7 @@ def make_chain(kind: Kinds, layer):
         state[1], state[2] = 0, -1
         k = first
         while k < last and count > 0:
-            record = record_at(plan.table, LAYER, k)
+            record = record_at(plan.table, layer_record, k)
             began = ticks() if stands != 0 else 0
             live, overflow = pointer_to(scratch, bits), pointer_to(second, bits)
             layer(record, Strip(y, z, stride, live, overflow, z), count)

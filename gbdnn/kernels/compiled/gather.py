@@ -20,6 +20,8 @@ from gbdnn.kernels.compiled.record import PRODUCT
 from gbdnn.kernels.compiled.vectors import (
     COMPILED,
     INLINED,
+    Record,
+    address_of,
     any_infinite,
     between,
     fetch,
@@ -27,7 +29,6 @@ from gbdnn.kernels.compiled.vectors import (
     load_first,
     load,
     offset,
-    pointer_to,
     record_at,
     row,
     store_first,
@@ -56,7 +57,7 @@ class Row(NamedTuple):
 
 def make_gather(kind: Kinds):
     """Return the function ``gather`` and its signature."""
-    real, lanes = kind.real, kind.lanes
+    lanes, record = kind.lanes, Record(PRODUCT, kind)
     wide = MOST_LINES * lanes
     part2, part3, part4 = (_make_part(kind, n) for n in (2, 3, 4))
     fraction = _make_part(kind, 1, partial=True)
@@ -77,20 +78,19 @@ def make_gather(kind: Kinds):
 
         `address` is that of a record `PRODUCT`.
         """
-        product = record_at(address, PRODUCT, 0)
-        indptr = pointer_to(product.indptr, types.int64)
-        places = pointer_to(product.places, types.int64)
-        Y, start = pointer_to(product.Y, real), pointer_to(product.start, real)
-        Z, features = pointer_to(product.Z, real), product.features
+        product = record_at(address, record, 0)
+        indptr, features = product.indptr, product.features
+        has_places = address_of(product.places) != 0
         infinite, final = False, indptr[last] - 1
         for r in range(first, last):
-            place = places[r] if product.places != 0 else r
-            from_, to = offset(start, place * product.start_stride), place * product.z_stride
+            place = product.places[r] if has_places else r
+            start = offset(product.start, place * product.start_stride)
+            Z = offset(product.Z, place * product.z_stride)
             f = 0
             while f < features:
                 some = Row(
-                    indptr[r], indptr[r + 1], final, offset(from_, f), offset(Y, f),
-                    offset(Z, to + f),
+                    indptr[r], indptr[r + 1], final, offset(start, f), offset(product.Y, f),
+                    offset(Z, f),
                 )  # fmt: skip
                 if f + wide <= features:
                     infinite |= part4(product, some, wide)
@@ -116,8 +116,8 @@ def _make_part(kind: Kinds, lines: int, *, partial: bool = False):
 
     @njit(**INLINED)
     def part(product, some, left):
-        columns, step = pointer_to(product.columns, types.uint64), product.weight_step
-        weights, stride = pointer_to(product.weights, real), product.stride
+        columns, weights = product.columns, product.weights
+        step, stride = product.weight_step, product.stride
         at = firsts + (0 if partial else left - lanes,)  # noqa: RUF005  (numba unpacks none)
         s = read(offset(some.start, at), left)
         for e in range(some.begin, some.end):

@@ -28,7 +28,7 @@ from functools import cache
 from numba import njit, types
 
 from gbdnn.kernels.compiled.tiles import Columns, Strip, make_tile
-from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, Kinds, kinds, offset, pointer_to
+from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, Kinds, kinds, offset
 
 __all__ = ["Kinds", "kinds", "make_layer"]
 
@@ -41,9 +41,9 @@ def make_layer(kind: Kinds, pair_lines: int, *, masked: bool = False):
     elsewhere.
     """
     lanes = kind.lanes
-    widest_in_pairs, columns = pair_lines * lanes, _make_columns(kind)
-    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked, columns) for n in (4, 2, 1))
-    dense = _make_dense(kind, pair_lines, masked, columns)
+    widest_in_pairs = pair_lines * lanes
+    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked) for n in (4, 2, 1))
+    dense = _make_dense(kind, pair_lines, masked)
     # Rows that exceed the L1 cache, and edges per neuron that amortize another pass over them.
     far_rows, many_edges = 256, 20
 
@@ -94,24 +94,17 @@ def _strip(block, t):
     )  # fmt: skip
 
 
-def _make_columns(kind: Kinds):
-    """Return a function that returns the pointers and numbers of a layer for one of its panels."""
-    real, uint32 = kind.real, types.uint32
-
-    @njit(**INLINED)
-    def columns(record, panel):
-        limits = pointer_to(record.limits, real)
-        return Columns(
-            pointer_to(record.rows, uint32), pointer_to(record.weights, real), record.weight_step,
-            pointer_to(record.bias, real), record.bias_step, pointer_to(record.places, uint32),
-            limits[0], limits[1], panel == 0, panel == record.panels - 1,
-            record.droppable, record.checked,
-        )  # fmt: skip
-
-    return columns
+@njit(**INLINED)
+def _columns(record, panel):
+    """Return the pointers and numbers of a layer for one of its panels."""
+    return Columns(
+        record.rows, record.weights, record.weight_step, record.bias, record.bias_step,
+        record.places, record.limits[0], record.limits[1],
+        panel == 0, panel == record.panels - 1, record.droppable, record.checked,
+    )  # fmt: skip
 
 
-def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool, columns):
+def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool):
     """Return a function that computes one tile of inputs for one panel of a layer's rows."""
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
     pair = make_tile(kind, lines, 2, "same", masked=masked)
@@ -120,9 +113,8 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool, columns)
 
     @njit(**COMPILED)
     def sweep(record, panel, strip):
-        ncols, layer = record.ncols, columns(record, panel)
-        indptr = offset(pointer_to(record.indptr, types.int64), panel * ncols)
-        pairs = pointer_to(record.pairs, types.uint8)
+        ncols, layer = record.ncols, _columns(record, panel)
+        indptr, pairs = offset(record.indptr, panel * ncols), record.pairs
         by_degree = several > 1 and record.paired == 0 and record.panels == 1
         j = types.int64(0)
         while j < ncols:
@@ -142,15 +134,15 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool, columns)
     return sweep
 
 
-def _make_dense(kind: Kinds, pair_lines: int, masked: bool, columns):
+def _make_dense(kind: Kinds, pair_lines: int, masked: bool):
     """Return a function that computes a dense layer for a block.
 
     Weights are read in groups that stay in the L2 cache for all tiles of the block.
     """
     lanes = kind.lanes
     # Sums held in registers: 12 with AVX2, 24 with AVX-512.
-    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines, masked, columns)
-    sweep4 = _make_dense_sweep(kind, 4, 6, masked, columns) if pair_lines == 4 else sweep1
+    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines, masked)
+    sweep4 = _make_dense_sweep(kind, 4, 6, masked) if pair_lines == 4 else sweep1
     widest = 4 * lanes if pair_lines == 4 else lanes
     group_bytes, size = 1 << 17, LINE // lanes
 
@@ -172,13 +164,13 @@ def _make_dense(kind: Kinds, pair_lines: int, masked: bool, columns):
     return dense
 
 
-def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: bool, columns):
+def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: bool):
     """Return a function that computes some neurons of a dense layer for one tile of inputs."""
     some, pair, single = (make_tile(kind, lines, n, "all", masked=masked) for n in (several, 2, 1))
 
     @njit(**COMPILED)
     def sweep(record, first, last, strip):
-        layer, nrows = columns(record, types.int64(0)), record.nrows
+        layer, nrows = _columns(record, types.int64(0)), record.nrows
         j = first
         while j < last:
             if last - j >= several:

@@ -18,92 +18,91 @@ from typing import TYPE_CHECKING
 from numba import njit, types
 
 from gbdnn.kernels.compiled.barrier import add, read, relax, wait_for
-from gbdnn.kernels.compiled.record import LAYER
+from gbdnn.kernels.compiled.record import JOB, LAYER
 from gbdnn.kernels.compiled.single import make_single
 from gbdnn.kernels.compiled.tiles import Strip
-from gbdnn.kernels.compiled.vectors import COMPILED, offset, pointer_to, record_at
+from gbdnn.kernels.compiled.vectors import COMPILED, Record, offset, pointer_to, record_at
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.vectors import Kinds
 
-__all__ = ["COUNTERS", "JOB", "make_shares"]
+__all__ = ["FAULTY", "PROGRESS", "make_shares"]
 
-JOB = ("TABLE", "COUNT", "LAYERS", "Y", "Z", "STRIDE", "INPUTS", "LIVING", "NEURONS", "FAULTY")
-TABLE, COUNT, LAYERS, Y0, Z0, STRIDE, INPUTS, LIVING, NEURONS, FAULTY = range(len(JOB))
-GATE, WITHIN, COUNTERS = 24, 32, 40  # on cache lines of their own
+FAULTY, GATE, WITHIN, PROGRESS = 0, 8, 16, 24  # counters, on cache lines of their own
 
 
 def make_shares(kind: Kinds, layer):
     """Return the functions ``lead`` and ``assist`` with their signatures.
 
-    Their argument is the address of a job, an array of int64:
+    Their argument is the address of a record `JOB`:
 
-    TABLE
-        Address of the records: `COUNT` shares of the first layer, of the second, ... of `LAYERS`.
+    table
+        Address of the records: `shares` shares of the first layer, of the second, ... of `layers`.
     Y, Z
-        Addresses of the activations and of a second buffer; the result is in Y if `LAYERS` is
-        even, else in Z.
-    STRIDE, INPUTS
-        Of the block in Y. For a single input, a value per neuron, STRIDE is 0, and the records are
-        those of single inputs.
-    LIVING, NEURONS
-        Address of work space for single inputs, with room for NEURONS numbers (uint32) per thread.
-    FAULTY
-        Output, for single inputs: 0, or 1 + the first layer with a sum that is not finite, or
-        1 + `LAYERS` if a feature is not finite.
-
-    Then follow the number of times that a call has begun or ended, minus the number of helpers in a
-    call, and, for each layer, the numbers of shares that threads have begun and completed.
+        Activations and a second buffer; the result is in Y if `layers` is even, else in Z.
+    stride, inputs
+        Of the block in Y. For a single input, a value per neuron, `stride` is 0, and the records
+        are those of single inputs.
+    living, neurons
+        Work space for single inputs, with room for `neurons` numbers per thread.
+    counters
+        At FAULTY, an output for single inputs: 0, or 1 + the first layer with a sum that is not
+        finite, or 1 + `layers` if a feature is not finite. At GATE, the number of times that a call
+        has begun or ended; at WITHIN, minus the number of helpers in a call; from PROGRESS on, for
+        each layer, the numbers of shares that threads have begun and completed.
     """
-    real, i64 = kind.real, types.int64
+    i64, job_record, layer_record = types.int64, Record(JOB, kind), Record(LAYER, kind)
     count_living, any_infinite, row_share = make_single(kind)
 
     @njit(**COMPILED)
     def work(job, number):
         none = pointer_to(0, kind.bits)
-        Y, Z = pointer_to(job[Y0], real), pointer_to(job[Z0], real)
-        living = pointer_to(job[LIVING], types.uint32)
-        living = offset(living, number * job[NEURONS])
-        for k in range(job[LAYERS]):
-            begun, completed = offset(job, COUNTERS + 2 * k), offset(job, COUNTERS + 2 * k + 1)
+        Y, Z, counters = job.Y, job.Z, job.counters
+        living = offset(job.living, number * job.neurons)
+        for k in range(job.layers):
+            begun = offset(counters, PROGRESS + 2 * k)
+            completed = offset(begun, 1)
             share, alive = add(begun, 1), i64(-1)
-            while share < job[COUNT]:
-                record = record_at(job[TABLE], LAYER, k * job[COUNT] + share)
-                if job[STRIDE] != 0:
-                    layer(record, Strip(Y, Z, job[STRIDE], none, none, Z), job[INPUTS])
+            while share < job.shares:
+                record = record_at(job.table, layer_record, k * job.shares + share)
+                if job.stride != 0:
+                    layer(record, Strip(Y, Z, job.stride, none, none, Z), job.inputs)
                 else:
                     if alive < 0:
                         alive = count_living(Y, record.nrows, living)
                     if row_share(record, living, alive, Y, offset(Z, record.first)):
-                        job[FAULTY] = k + 1
+                        counters[FAULTY] = k + 1
                 add(completed, 1)
                 share = add(begun, 1)
-            wait_for(completed, job[COUNT])
-            if job[FAULTY] != 0:
+            wait_for(completed, job.shares)
+            if counters[FAULTY] != 0:
                 return
             Y, Z = Z, Y
 
-    def lead(job):
+    def lead(address):
         """Compute a job; helpers may take part if there are several shares."""
-        job[FAULTY] = 0
-        if job[STRIDE] == 0:
-            record = record_at(job[TABLE], LAYER, 0)
-            if any_infinite(pointer_to(job[Y0], real), record.nrows):
-                job[FAULTY] = job[LAYERS] + 1
+        job = record_at(address, job_record, 0)
+        counters = job.counters
+        counters[FAULTY] = 0
+        if job.stride == 0:
+            record = record_at(job.table, layer_record, 0)
+            if any_infinite(job.Y, record.nrows):
+                counters[FAULTY] = job.layers + 1
                 return
-        for k in range(2 * job[LAYERS]):
-            job[COUNTERS + k] = 0
-        if job[COUNT] == 1:
+        for k in range(2 * job.layers):
+            counters[PROGRESS + k] = 0
+        if job.shares == 1:
             work(job, i64(0))
             return
-        add(offset(job, GATE), 1)
+        add(offset(counters, GATE), 1)
         work(job, i64(0))
-        add(offset(job, GATE), 1)
-        wait_for(offset(job, WITHIN), i64(0))
+        add(offset(counters, GATE), 1)
+        wait_for(offset(counters, WITHIN), i64(0))
 
-    def assist(job, number, spins):
+    def assist(address, number, spins):
         """Help with each call until none begins while this thread waits `spins` times."""
-        gate, within = offset(job, GATE), offset(job, WITHIN)
+        job = record_at(address, job_record, 0)
+        gate, within = offset(job.counters, GATE), offset(job.counters, WITHIN)
         seen, left = i64(0), spins
         while left > 0:
             now = read(gate)
@@ -116,6 +115,5 @@ def make_shares(kind: Kinds, layer):
             left -= 1
             relax()
 
-    p = types.CPointer
-    signatures = types.void(p(i64)), types.void(p(i64), i64, i64)
+    signatures = types.void(i64), types.void(i64, i64, i64)
     return {"lead": (lead, signatures[0]), "assist": (assist, signatures[1])}

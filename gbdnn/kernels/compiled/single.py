@@ -12,14 +12,13 @@ from __future__ import annotations
 from numba import njit, types
 
 from gbdnn.kernels.compiled.record import NEAR
-from gbdnn.kernels.compiled.vectors import COMPILED, fma, offset, pointer_to, take
+from gbdnn.kernels.compiled.vectors import COMPILED, address_of, fma, offset, pointer_to, take
 
 __all__ = ["make_single"]
 
 
 def make_single(kind):
     """Return functions that find living neurons, test for infinity, and compute a record."""
-    real, i64 = kind.real, types.int64
 
     @njit(**COMPILED)
     def add_row(columns, weights, step, first, last, v, z):
@@ -56,8 +55,8 @@ def make_single(kind):
     def sums(record, living, alive, y, z):
         """Compute z = b + y W for the columns of a record and the `alive` neurons in `living`."""
         ncols = record.ncols
-        weights, step = pointer_to(record.weights, real), record.weight_step
-        bias, bias_step = pointer_to(record.bias, real), record.bias_step
+        weights, step = record.weights, record.weight_step
+        bias, bias_step = record.bias, record.bias_step
         for j in range(ncols):
             z[j] = bias[j * bias_step]
         if record.dense:
@@ -67,9 +66,8 @@ def make_single(kind):
                 for j in range(ncols):
                     z[j] = fma(row[j], v, z[j])
             return
-        indptr = pointer_to(record.indptr, i64)
-        near = pointer_to(record.rows, types.uint16)
-        far = pointer_to(record.rows, types.uint32)
+        indptr, far = record.indptr, record.rows
+        near = pointer_to(address_of(far), types.uint16)
         for n in range(alive):
             i = types.intp(living[n])
             if ncols <= NEAR:
@@ -82,8 +80,7 @@ def make_single(kind):
         """Compute the neurons of a record; return whether a sum is not finite."""
         sums(record, living, alive, y, z)
         infinite = any_infinite(z, record.ncols)
-        limits = pointer_to(record.limits, real)
-        low, high = limits[0], limits[1]
+        low, high = record.limits[0], record.limits[1]
         for j in range(record.ncols):
             total = z[j] if z[j] > low else low
             z[j] = total if total < high else high

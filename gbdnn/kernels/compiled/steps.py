@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit, types
 
-from gbdnn.kernels.compiled import step_record as at
+from gbdnn.kernels.compiled import record as at
 from gbdnn.kernels.compiled.barrier import barrier, read, write
 from gbdnn.kernels.compiled.dense_rows import make_read, square_size
 from gbdnn.kernels.compiled.dots import make_four, make_row_sum, make_some, make_twelve
 from gbdnn.kernels.compiled.layer import make_layer
-from gbdnn.kernels.compiled.record import LAYER
 from gbdnn.kernels.compiled.tiles import Strip
 from gbdnn.kernels.compiled.vectors import (
     COMPILED,
+    INLINED,
+    Record,
     bits_of,
     offset,
     pointer_to,
@@ -44,113 +45,108 @@ if TYPE_CHECKING:
 
 __all__ = ["make_steps"]
 
-NEDGE_FIELDS = len(at.EDGE_FIELDS)
-
 
 def make_steps(kind: Kinds, pair_lines: int):
-    """Return ``steps(job, thread)`` for one dtype, and its signature.
+    """Return ``steps(address, thread)`` for one dtype, and its signature.
 
-    `job` is a record of `step_record.JOB_FIELDS`; the result is the number of steps done.
+    `address` is that of a record `STEPS`; the result is the number of steps done.
     """
-    real, lanes = kind.real, kind.lanes
-    int64 = types.int64
+    real, lanes, int64 = kind.real, kind.lanes, types.int64
+    job_record, layer_record = Record(at.STEPS, kind), Record(at.LAYER, kind)
+    edge_record, null = Record(at.EDGES, kind), _make_null(kind)
     forward, backward = make_layer(kind, pair_lines), make_layer(kind, pair_lines, masked=True)
     block, gather = _make_block(kind), _make_gather(kind)
     loss_and_gradient = _make_loss(kind)
     gradient, update = _make_gradient(kind, pair_lines), _make_update(kind)
     add_squares, norm, scale = _make_norm(kind)
-    refresh = _make_refresh(kind)
 
     @njit(**COMPILED)
     def by_inputs(job, step, inputs, thread):
         """Compute the forward and backward pass for this thread's part of a minibatch."""
-        layers, share_lines, stride = job[at.LAYERS], job[at.SHARE_LINES], job[at.STRIDE]
-        passes = job[at.PASSES]
+        layers, share_lines, stride = job.layers, job.share_lines, job.stride
         lines = -(-inputs // lanes)
-        line = lines * thread // job[at.THREADS]
-        last = lines * (thread + 1) // job[at.THREADS]
-        null = pointer_to(0, kind.bits)
+        line = lines * thread // job.threads
+        last = lines * (thread + 1) // job.threads
+        none = null()
         while line < last:
             share = line // share_lines
             start = line - share * share_lines
             some = min(last - line, share_lines - start)
             count = min(inputs - line * lanes, some * lanes)
             skip = start * lanes
-            first = step * job[at.BATCH] + line * lanes
-            if passes & at.FORWARD:
-                gather(job, first, count, offset(block(job, at.Y_BLOCKS, share, 0), skip))
-            for k in range(layers if passes & at.FORWARD else 0):
-                record = record_at(job[at.Y_RECORDS], LAYER, k)
-                y = offset(block(job, at.Y_BLOCKS, share, k), skip)
-                z = offset(block(job, at.Y_BLOCKS, share, k + 1), skip)
-                forward(record, Strip(y, z, stride, null, null, z), count)
-            if passes & at.LOSS_GRADIENT:
-                loss_and_gradient(
-                    job, first, count, inputs, offset(block(job, at.Y_BLOCKS, share, layers), skip)
-                )
-            for k in range(layers - 1 if passes & at.BACKWARD else 0, 0, -1):
-                record = record_at(job[at.D_RECORDS], LAYER, k)
-                y = offset(block(job, at.Y_BLOCKS, share, k), skip)
-                d = offset(block(job, at.D_BLOCKS, share, k + 1), skip)
-                below = offset(block(job, at.D_BLOCKS, share, k), skip)
-                backward(record, Strip(d, below, stride, null, null, y), count)
+            first = step * job.batch + line * lanes
+            if job.passes & at.FORWARD:
+                gather(job, first, count, block(job, job.Y_blocks, share, 0, skip))
+            for k in range(layers if job.passes & at.FORWARD else 0):
+                record = record_at(job.forward, layer_record, k)
+                y = block(job, job.Y_blocks, share, k, skip)
+                z = block(job, job.Y_blocks, share, k + 1, skip)
+                forward(record, Strip(y, z, stride, none, none, z), count)
+            if job.passes & at.LOSS_GRADIENT:
+                z = block(job, job.Y_blocks, share, layers, skip)
+                loss_and_gradient(job, first, count, inputs, z)
+            for k in range(layers - 1 if job.passes & at.BACKWARD else 0, 0, -1):
+                record = record_at(job.backward, layer_record, k)
+                y = block(job, job.Y_blocks, share, k, skip)
+                d = block(job, job.D_blocks, share, k + 1, skip)
+                below = block(job, job.D_blocks, share, k, skip)
+                backward(record, Strip(d, below, stride, none, none, y), count)
             line += some
 
-    @njit(**COMPILED)
-    def cut(job, layer, thread):
-        """Return the range of a layer's columns that belongs to this thread."""
-        record = offset(pointer_to(job[at.EDGE_RECORDS], int64), layer * NEDGE_FIELDS)
-        cuts = pointer_to(record[at.CUTS], int64)
-        return record, cuts[thread], cuts[thread + 1]
-
-    def steps(job_address, thread):
-        job = pointer_to(job_address, int64)
-        state, nthreads = pointer_to(job[at.BARRIER], int64), job[at.THREADS]
-        stopped = pointer_to(job[at.STOPPED], int64)
+    def steps(address, thread):
+        job = record_at(address, job_record, 0)
+        threads, stopped, most = job.threads, job.stopped, job.constants[4]
         done = int64(0)
-        rates = pointer_to(job[at.RATES], real)
-        constants = pointer_to(job[at.CONSTANTS], real)
-        while done * job[at.BATCH] < job[at.COUNT]:
-            inputs = min(job[at.BATCH], job[at.COUNT] - done * job[at.BATCH])
+        while done * job.batch < job.count:
+            inputs = min(job.batch, job.count - done * job.batch)
             by_inputs(job, done, inputs, thread)
-            if not job[at.PASSES] & at.BACKWARD:
+            if not job.passes & at.BACKWARD:
                 break
-            barrier(state, nthreads)
-            lines = -(-inputs // lanes)
-            for k in range(job[at.LAYERS]):
-                record, first, last = cut(job, k, thread)
-                if not gradient(job, record, k, first, last, lines):
+            barrier(job.barrier, threads)
+            for k in range(job.layers):
+                layer = record_at(job.edges, edge_record, k)
+                if not gradient(job, layer, k, thread, -(-inputs // lanes)):
                     write(stopped, int64(1))
-                if constants[4] > 0:
-                    add_squares(record, first, last)
-            barrier(state, nthreads)
-            if read(stopped) or not job[at.PASSES] & at.UPDATE:
+                if most > 0:
+                    add_squares(layer, thread)
+            barrier(job.barrier, threads)
+            if read(stopped) or not job.passes & at.UPDATE:
                 break
-            total = norm(job) if constants[4] > 0 else 0.0
-            for k in range(job[at.LAYERS]):
-                record, first, last = cut(job, k, thread)
-                if total > constants[4]:
-                    scale(record, first, last, real(constants[4] / total))
-                update(record, first, last, job[at.OPTIMIZER], offset(rates, 3 * done), constants)
-            barrier(state, nthreads)
-            for k in range(1, job[at.LAYERS]):
-                record, _, _ = cut(job, k, thread)
-                refresh(record, thread, nthreads)
-            barrier(state, nthreads)
+            total = norm(job) if most > 0 else 0.0
+            for k in range(job.layers):
+                layer = record_at(job.edges, edge_record, k)
+                if total > most:
+                    scale(layer, thread, real(most / total))
+                update(layer, thread, job.optimizer, offset(job.rates, 3 * done), job.constants)
+            barrier(job.barrier, threads)
+            for k in range(1, job.layers):
+                _refresh(record_at(job.edges, edge_record, k), thread, threads)
+            barrier(job.barrier, threads)
             done += 1
         return done
 
     return steps, int64(int64, int64)
 
 
+def _make_null(kind: Kinds):
+    """Return a function that returns a null pointer to integers as large as the numbers."""
+    bits = kind.bits
+
+    @njit(**INLINED)
+    def null():
+        return pointer_to(0, bits)
+
+    return null
+
+
 def _make_block(kind: Kinds):
     """Return a function that returns a share's block of activations or gradients."""
-    real, int64 = kind.real, types.int64
+    real = kind.real
 
     @njit(**COMPILED)
-    def block(job, which, share, layer):
-        blocks = pointer_to(job[which], int64)
-        return pointer_to(blocks[share * (job[at.LAYERS] + 1) + layer], real)
+    def block(job, blocks, share, layer, skip):
+        """Return a pointer to input `skip` of the block before `layer`."""
+        return offset(pointer_to(blocks[share * (job.layers + 1) + layer], real), skip)
 
     return block
 
@@ -158,23 +154,23 @@ def _make_block(kind: Kinds):
 def _make_gather(kind: Kinds):
     """Return a function that copies some inputs of a minibatch into a block."""
     real, lanes, size = kind.real, kind.lanes, square_size(kind)
-    int64, read = types.int64, make_read(kind)
+    read, edge_record = make_read(kind), Record(at.EDGES, kind)
 
     @njit(**COMPILED)
     def gather(job, first, count, Y):
         """Y[c, r] = X[indices[first + r], c]; inputs that pad the last cache line become 0."""
-        X_, indices = pointer_to(job[at.X], real), offset(pointer_to(job[at.INDICES], int64), first)
-        row_stride, column_stride = job[at.X_ROW_STRIDE], job[at.X_COLUMN_STRIDE]
-        neurons, stride = pointer_to(job[at.EDGE_RECORDS], int64)[at.NROWS], job[at.STRIDE]
+        X, indices = job.X, offset(job.indices, first)
+        row_stride, column_stride, stride = job.row_stride, job.column_stride, job.stride
+        neurons = record_at(job.edges, edge_record, 0).nrows
         in_squares = column_stride == 1 and count >= size and neurons >= size
         for r0 in range(0, count if in_squares else 0, size):
             r = min(r0, count - size)
-            sources = row(X_, take(offset(indices, r), size, 1), row_stride)
+            sources = row(X, take(offset(indices, r), size, 1), row_stride)
             read(sources, 0, offset(Y, r), stride, neurons, splat(real(0), size))
         for c in range(neurons):
             target = offset(Y, c * stride)
             for r in range(count if in_squares else 0, count):
-                target[r] = X_[indices[r] * row_stride + c * column_stride]
+                target[r] = X[indices[r] * row_stride + c * column_stride]
             for r in range(count, -(-count // lanes) * lanes):
                 target[r] = 0
 
@@ -183,10 +179,8 @@ def _make_gather(kind: Kinds):
 
 def _make_loss(kind: Kinds):
     """Return a function that computes losses and replaces the outputs by their gradient."""
-    real, lanes = kind.real, kind.lanes
-    # Products of smaller numbers would be subnormal, which is ten times slower.
-    least = real(1e-30 if real == types.float32 else 1e-290)
-    int64 = types.int64
+    real, lanes, int64 = kind.real, kind.lanes, types.int64
+    edge_record, least = Record(at.EDGES, kind), _least(kind)
 
     @njit(**COMPILED)
     def cross_entropy(Z, stride, classes, label, scale, low, high):
@@ -223,28 +217,22 @@ def _make_loss(kind: Kinds):
 
     @njit(**COMPILED)
     def loss_and_gradient(job, first, count, inputs, Z):
-        stride = job[at.STRIDE]
-        losses = offset(pointer_to(job[at.LOSSES], types.float64), first)
-        hits = offset(pointer_to(job[at.HITS], types.uint8), first)
-        indices = offset(pointer_to(job[at.INDICES], int64), first)
-        limits = pointer_to(job[at.LIMITS], real)
-        last = offset(pointer_to(job[at.EDGE_RECORDS], int64), (job[at.LAYERS] - 1) * NEDGE_FIELDS)
-        outputs = last[at.NCOLS]
-        weights = pointer_to(job[at.SAMPLE_WEIGHTS], real)
+        """Compute `count` of the `inputs` of a minibatch, from `first` of the call on."""
+        stride, outputs = job.stride, record_at(job.edges, edge_record, job.layers - 1).ncols
+        losses, indices = offset(job.losses, first), offset(job.indices, first)
+        low, high = job.limits[0], job.limits[1]
         for q in range(count):
-            z = offset(Z, q)
-            scale = real(1) / real(inputs) * weights[indices[q]]
-            if job[at.LOSS] == at.CROSS_ENTROPY:
-                label = pointer_to(job[at.TARGETS], int64)[indices[q]]
-                losses[q], hit = cross_entropy(
-                    z, stride, outputs, label, scale, limits[0], limits[1]
-                )
-                hits[q] = hit
+            z, place = offset(Z, q), indices[q]
+            scale = real(1) / real(inputs) * job.sample_weights[place]
+            if job.loss == at.CROSS_ENTROPY:
+                label = pointer_to(job.targets, int64)[place]
+                losses[q], hit = cross_entropy(z, stride, outputs, label, scale, low, high)
+                job.hits[first + q] = hit
             else:
-                target = offset(pointer_to(job[at.TARGETS], real), indices[q] * outputs)
-                losses[q] = squared_error(z, stride, outputs, target, scale, limits[0], limits[1])
+                target = offset(pointer_to(job.targets, real), place * outputs)
+                losses[q] = squared_error(z, stride, outputs, target, scale, low, high)
             if not abs(losses[q]) < np.inf:
-                write(pointer_to(job[at.STOPPED], int64), int64(1))
+                write(job.stopped, int64(1))
         for c in range(outputs):
             for q in range(count, -(-count // lanes) * lanes):
                 Z[c * stride + q] = real(0)
@@ -254,8 +242,7 @@ def _make_loss(kind: Kinds):
 
 def _make_gradient(kind: Kinds, pair_lines: int):
     """Return a function that computes the gradient of some columns of a layer's weights."""
-    real, bits, lanes = kind.real, kind.bits, kind.lanes
-    int64, uint32 = types.int64, types.uint32
+    bits, lanes = kind.bits, kind.lanes
     group = 64  # rows that fit the L1 cache
     # Sums held in registers: of four edges, or of twelve in a dense layer.
     width = lanes if pair_lines == 4 else lanes // 2
@@ -266,32 +253,29 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
     block = _make_block(kind)
     # The bits of nonnegative floats sort as their values.
-    largest = np.float32(1e30) if real == types.float32 else np.float64(1e290)
+    largest = np.float32(1e30) if lanes == 16 else np.float64(1e290)
     most = int(largest.view(f"u{largest.itemsize}"))
 
     @njit(**COMPILED)
-    def sparse_columns(record, panel, Y, D, stride, lines, first, last, add):
-        indptr = offset(pointer_to(record[at.INDPTR], int64), panel * record[at.NCOLS])
-        rows = pointer_to(record[at.ROWS], uint32)
-        places = pointer_to(record[at.PLACES], uint32)
-        g = pointer_to(record[at.GRADIENT], real)
-        for j in range(first, last):
+    def sparse_columns(layer, panel, Y, D, stride, inputs, thread, add):
+        indptr = offset(layer.indptr, panel * layer.ncols)
+        rows, places, g = layer.rows, layer.places, layer.gradient
+        for j in range(layer.cuts[thread], layer.cuts[thread + 1]):
             d, e, end = row(D, places[j], stride), indptr[j], indptr[j + 1]
             while end - e >= 4:
-                four(Y, d, stride, lines * lanes, offset(rows, e), offset(g, e), add)
+                four(Y, d, stride, inputs, offset(rows, e), offset(g, e), add)
                 e += 4
             if end - e >= 2:
-                two(Y, d, stride, lines * lanes, offset(rows, e), offset(g, e), add)
+                two(Y, d, stride, inputs, offset(rows, e), offset(g, e), add)
                 e += 2
             if e < end:
-                single(Y, d, stride, lines * lanes, offset(rows, e), offset(g, e), add)
+                single(Y, d, stride, inputs, offset(rows, e), offset(g, e), add)
 
     @njit(**COMPILED)
-    def dense_columns(record, Y, D, stride, lines, first, last, add):
+    def dense_columns(layer, Y, D, stride, inputs, thread, add):
         """Process rows in groups that stay in the L1 cache for all columns."""
-        nrows, rows = record[at.NROWS], pointer_to(record[at.ROWS], uint32)
-        places = pointer_to(record[at.PLACES], uint32)
-        g, inputs = pointer_to(record[at.GRADIENT], real), lines * lanes
+        nrows, rows, places, g = layer.nrows, layer.rows, layer.places, layer.gradient
+        first, last = layer.cuts[thread], layer.cuts[thread + 1]
         quads, threes = nrows // 4 * 4, first + (last - first) // 3 * 3
         for i0 in range(0, quads, group):
             i1 = min(i0 + group, quads)
@@ -317,34 +301,36 @@ def _make_gradient(kind: Kinds, pair_lines: int):
         return found <= bits(most)
 
     @njit(**COMPILED)
-    def gradient(job, record, k, first, last, lines):
-        """Compute columns `first` to `last` of layer k; return whether none is too large or NaN."""
-        stride, share_lines = job[at.STRIDE], job[at.SHARE_LINES]
-        g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
-        places, indptr = (
-            pointer_to(record[at.PLACES], uint32),
-            pointer_to(record[at.INDPTR], int64),
-        )
+    def gradient(job, layer, k, thread, lines):
+        """Compute a thread's columns of layer k; return whether none is too large or NaN."""
+        stride, share_lines, places, gb = job.stride, job.share_lines, layer.places, layer.bias_gradient
+        first, last = layer.cuts[thread], layer.cuts[thread + 1]
         for share in range(-(-lines // share_lines)):
-            some = min(lines - share * share_lines, share_lines)
-            Y, D = block(job, at.Y_BLOCKS, share, k), block(job, at.D_BLOCKS, share, k + 1)
+            inputs, add = min(lines - share * share_lines, share_lines) * lanes, share > 0
+            Y = block(job, job.Y_blocks, share, k, 0)
+            D = block(job, job.D_blocks, share, k + 1, 0)
             for j in range(first, last):
-                total = row_sum(offset(D, places[j] * stride), some * lanes)
-                gb[j] = total if share == 0 else gb[j] + total
-            if record[at.DENSE]:
-                dense_columns(record, Y, D, stride, some, first, last, share > 0)
+                total = row_sum(row(D, places[j], stride), inputs)
+                gb[j] = gb[j] + total if add else total
+            if layer.dense:
+                dense_columns(layer, Y, D, stride, inputs, thread, add)
             else:
-                for panel in range(record[at.PANELS]):
-                    add = share > 0
-                    sparse_columns(record, panel, Y, D, stride, some, first, last, add)
+                for panel in range(layer.panels):
+                    sparse_columns(layer, panel, Y, D, stride, inputs, thread, add)
         found = within_reason(bits_of(offset(gb, first)), last - first)
-        for panel in range(record[at.PANELS]):
-            start = indptr[panel * record[at.NCOLS] + first]
-            count = indptr[panel * record[at.NCOLS] + last] - start
-            found = found and within_reason(bits_of(offset(g, start)), count)
+        for panel in range(layer.panels):
+            e, end = _edges(layer, panel, thread)
+            found = found and within_reason(bits_of(offset(layer.gradient, e)), end - e)
         return found
 
     return gradient
+
+
+@njit(**INLINED)
+def _edges(layer, panel, thread):
+    """Return the range of edges of a panel that belong to a thread."""
+    indptr = offset(layer.indptr, panel * layer.ncols)
+    return indptr[layer.cuts[thread]], indptr[layer.cuts[thread + 1]]
 
 
 def _make_norm(kind: Kinds):
@@ -352,54 +338,54 @@ def _make_norm(kind: Kinds):
 
     Every thread adds the columns in the same order, so results do not depend on their number.
     """
-    real, int64, float64 = kind.real, types.int64, types.float64
+    float64, edge_record = types.float64, Record(at.EDGES, kind)
 
     @njit(**COMPILED)
-    def add_squares(record, first, last):
-        indptr = pointer_to(record[at.INDPTR], int64)
-        squares = pointer_to(record[at.SQUARES], float64)
-        g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
-        for j in range(first, last):
+    def add_squares(layer, thread):
+        indptr, g, gb = layer.indptr, layer.gradient, layer.bias_gradient
+        for j in range(layer.cuts[thread], layer.cuts[thread + 1]):
             total = float64(gb[j]) * float64(gb[j])
-            for panel in range(record[at.PANELS]):
-                k = panel * record[at.NCOLS] + j
+            for panel in range(layer.panels):
+                k = panel * layer.ncols + j
                 for e in range(indptr[k], indptr[k + 1]):
                     total += float64(g[e]) * float64(g[e])
-            squares[j] = total
+            layer.squares[j] = total
 
     @njit(**COMPILED)
     def norm(job):
         total = 0.0
-        for k in range(job[at.LAYERS]):
-            record = offset(pointer_to(job[at.EDGE_RECORDS], int64), k * NEDGE_FIELDS)
-            squares = pointer_to(record[at.SQUARES], float64)
-            for j in range(record[at.NCOLS]):
-                total += squares[j]
+        for k in range(job.layers):
+            layer = record_at(job.edges, edge_record, k)
+            for j in range(layer.ncols):
+                total += layer.squares[j]
         return np.sqrt(total)
 
     @njit(**COMPILED)
-    def scale(record, first, last, factor):
-        indptr = pointer_to(record[at.INDPTR], int64)
-        g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
-        for panel in range(record[at.PANELS]):
-            k = panel * record[at.NCOLS]
-            for e in range(indptr[k + first], indptr[k + last]):
+    def scale(layer, thread, factor):
+        g, gb = layer.gradient, layer.bias_gradient
+        for panel in range(layer.panels):
+            first, last = _edges(layer, panel, thread)
+            for e in range(first, last):
                 g[e] *= factor
-        for j in range(first, last):
+        for j in range(layer.cuts[thread], layer.cuts[thread + 1]):
             gb[j] *= factor
 
     return add_squares, norm, scale
 
 
+def _least(kind: Kinds):
+    """Return the smallest magnitude that is kept: subnormal numbers are ten times slower."""
+    return kind.real(1e-30 if kind.lanes == 16 else 1e-290)
+
+
 def _make_update(kind: Kinds):
     """Return a function that updates some columns of a layer's weights, and their biases."""
-    real, int64 = kind.real, types.int64
-    # A running mean of zeros would become subnormal and remain so.
-    least = real(1e-30 if real == types.float32 else 1e-290)
+    real, least = kind.real, _least(kind)  # a running mean of zeros would become subnormal
 
     @njit(**COMPILED)
-    def sgd(w, g, v, count, lr, momentum, decay, nesterov):
+    def sgd(w, g, v, count, rates, constants, decay, nesterov):
         """V = momentum v + g + decay w;  w -= lr v, or lr (g + decay w + momentum v)."""
+        lr, momentum = rates[0], constants[0]
         for e in range(count):
             d = g[e] + decay * w[e]
             u = momentum * v[e] + d
@@ -423,50 +409,40 @@ def _make_update(kind: Kinds):
             w[e] = x - lr * decay * x - lr * c1 * a / (c2 * np.sqrt(b) + eps)
 
     @njit(**COMPILED)
-    def update(record, first, last, optimizer, rates, constants):
+    def update(layer, thread, optimizer, rates, constants):
         """Update columns; `rates` are lr and Adam's bias corrections for this step."""
-        indptr, columns = pointer_to(record[at.INDPTR], int64), last - first
-        w, b = pointer_to(record[at.WEIGHTS], real), pointer_to(record[at.BIAS], real)
-        g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
-        m, mb = pointer_to(record[at.FIRST], real), pointer_to(record[at.BIAS_FIRST], real)
-        v, vb = pointer_to(record[at.SECOND], real), pointer_to(record[at.BIAS_SECOND], real)
-        b, gb, mb, vb = offset(b, first), offset(gb, first), offset(mb, first), offset(vb, first)
-        lr, beta1, decay = rates[0], constants[0], constants[3]
         nesterov = optimizer == at.NESTEROV
-        for panel in range(record[at.PANELS]):
-            e = indptr[panel * record[at.NCOLS] + first]
-            edges = indptr[panel * record[at.NCOLS] + last] - e
-            x, d, p, q = offset(w, e), offset(g, e), offset(m, e), offset(v, e)
-            if optimizer == at.ADAM:
-                adam(x, d, p, q, edges, rates, constants, decay)
+        for part in range(layer.panels + 1):
+            if part < layer.panels:
+                first, last = _edges(layer, part, thread)
+                w, g, m, v = layer.weights, layer.gradient, layer.first, layer.second
+                decay = constants[3]
             else:
-                sgd(x, d, p, edges, lr, beta1, decay, nesterov)
-        if optimizer == at.ADAM:
-            adam(b, gb, mb, vb, columns, rates, constants, real(0))
-        else:
-            sgd(b, gb, mb, columns, lr, beta1, real(0), nesterov)
+                first, last = layer.cuts[thread], layer.cuts[thread + 1]
+                w, g, m, v = layer.bias, layer.bias_gradient, layer.bias_first, layer.bias_second
+                decay = real(0)
+            w, g, m, v = offset(w, first), offset(g, first), offset(m, first), offset(v, first)
+            if optimizer == at.ADAM:
+                adam(w, g, m, v, last - first, rates, constants, decay)
+            else:
+                sgd(w, g, m, last - first, rates, constants, decay, nesterov)
 
     return update
 
 
-def _make_refresh(kind: Kinds):
-    """Return a function that copies a thread's part of W to W^T."""
-    real, uint32 = kind.real, types.uint32
-
-    @njit(**COMPILED)
-    def refresh(record, thread, nthreads):
-        w, wt = pointer_to(record[at.WEIGHTS], real), pointer_to(record[at.TRANSPOSED], real)
-        if record[at.DENSE]:
-            nrows, ncols = record[at.NROWS], record[at.NCOLS]
-            first, last = nrows * thread // nthreads, nrows * (thread + 1) // nthreads
-            for i0 in range(first, last, 16):
-                i1 = min(i0 + 16, last)
-                for j in range(ncols):
-                    for i in range(i0, i1):
-                        wt[i * ncols + j] = w[j * nrows + i]
-            return
-        edges, edge = record[at.EDGES], pointer_to(record[at.TRANSPOSED_EDGES], uint32)
-        for e in range(edges * thread // nthreads, edges * (thread + 1) // nthreads):
-            wt[e] = w[edge[e]]
-
-    return refresh
+@njit(**COMPILED)
+def _refresh(layer, thread, threads):
+    """Copy a thread's part of W to W^T."""
+    w, wt = layer.weights, layer.transposed
+    if layer.dense:
+        nrows, ncols = layer.nrows, layer.ncols
+        first, last = nrows * thread // threads, nrows * (thread + 1) // threads
+        for i0 in range(first, last, 16):
+            i1 = min(i0 + 16, last)
+            for j in range(ncols):
+                for i in range(i0, i1):
+                    wt[i * ncols + j] = w[j * nrows + i]
+        return
+    edges, edge = layer.edges, layer.transposed_edges
+    for e in range(edges * thread // threads, edges * (thread + 1) // threads):
+        wt[e] = w[edge[e]]

@@ -24,10 +24,11 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import intrinsic, register_model
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, register_model
 
 __all__ = [
-    "COMPILED", "INLINED", "LINE", "Kinds", "Vec", "any_infinite", "between", "bits_of", "count_nonzero",
+    "COMPILED", "INLINED", "LINE", "Kinds", "Record", "Vec", "address_of", "any_infinite", "between", "bits_of", "count_nonzero",
     "fetch", "fma", "highest", "inside", "kinds", "larger", "load", "load_first", "mark", "note",
     "offset", "pointer_to", "record_at", "row", "splat", "store", "store_first", "sum_of",
     "sums_of_four", "take", "ticks", "transposed",
@@ -70,6 +71,39 @@ class _Model(models.PrimitiveModel):
     def __init__(self, manager, kind):
         real = manager.lookup(kind.real).get_value_type()
         super().__init__(manager, kind, ir.VectorType(real, kind.width))
+
+
+class Record(types.Type):
+    """A pointer to the fields of a `Layout`, with pointers to numbers for addresses."""
+
+    def __init__(self, layout, kinds):
+        known = {"real": kinds.real}
+        self.fields = {}
+        for name, kind in layout.kinds.items():
+            number = known.get(kind.rstrip("*")) or getattr(types, kind.rstrip("*"))
+            self.fields[name] = types.CPointer(number) if kind.endswith("*") else number
+        super().__init__(f"record({self.fields})")
+
+
+@register_model(Record)
+class _RecordModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, _I64.as_pointer())
+
+
+@infer_getattr
+class _RecordAttribute(AttributeTemplate):
+    key = Record
+
+    def generic_resolve(self, kind, name):
+        return kind.fields.get(name)
+
+
+@lower_getattr_generic(Record)
+def _read_field(context, builder, kind, value, name):
+    at = builder.gep(value, [_I64(list(kind.fields).index(name))])
+    found = context.get_value_type(kind.fields[name])
+    return builder.load(builder.bitcast(at, found.as_pointer()))
 
 
 def each(result, arguments, emit):
@@ -481,12 +515,22 @@ def pointer_to(typing, address, kind):
 
 
 @intrinsic
-def record_at(typing, address, kind, number):
-    """Return record `number` of an array of a structured dtype."""
-    result = kind.dtype
+def address_of(typing, pointer):
+    """Return a pointer as an integer; 0 for a null pointer."""
 
     def generate(context, builder, signature, values):
-        at = builder.add(values[0], builder.mul(values[2], _I64(result.size)))
+        return builder.ptrtoint(values[0], _I64)
+
+    return types.int64(pointer), generate
+
+
+@intrinsic
+def record_at(typing, address, kind, number):
+    """Return record `number` of an array of records of type `kind`."""
+    result = kind.instance_type
+
+    def generate(context, builder, signature, values):
+        at = builder.add(values[0], builder.mul(values[2], _I64(8 * len(result.fields))))
         return builder.inttoptr(at, context.get_value_type(result))
 
     return result(types.intp, kind, types.intp), generate
