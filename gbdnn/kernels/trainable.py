@@ -189,7 +189,7 @@ class TrainableLayer:
             nrows=self.ncols, ncols=self.nrows, indptr=self._transposed_indptr,
             rows=self._transposed_rows, weights=self._transposed, bias=self._no_bias, bias_step=0,
             places=self._transposed_places, pairs=self._no_pairs, limits=limits,
-            panels=self._transposed_panels,
+            panels=self._transposed_panels, masked=1,
         )  # fmt: skip
 
     def edge_record(self, cuts: np.ndarray) -> np.ndarray:

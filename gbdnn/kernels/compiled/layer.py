@@ -23,8 +23,6 @@ the result has the same bits as a sparse layer with the same weights.
 
 from __future__ import annotations
 
-from functools import cache
-
 from numba import njit, types
 
 from gbdnn.kernels.compiled.tiles import Columns, Strip, make_tile
@@ -33,17 +31,16 @@ from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, Kinds, kinds
 __all__ = ["Kinds", "kinds", "make_layer"]
 
 
-@cache  # block kernels and training steps share it
-def make_layer(kind: Kinds, pair_lines: int, *, masked: bool = False):
+def make_layer(kind: Kinds, pair_lines: int):
     """Return ``layer(record, block, inputs)`` for one dtype.
 
-    If `masked`, a sum is stored where the block `mask` lies between the record's limits, and 0
-    elsewhere.
+    If the record is masked, a sum is stored where the block `mask` lies between the record's
+    limits, and 0 elsewhere: for gradients.
     """
     lanes = kind.lanes
     widest_in_pairs = pair_lines * lanes
-    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked) for n in (4, 2, 1))
-    dense = _make_dense(kind, pair_lines, masked)
+    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines) for n in (4, 2, 1))
+    dense = _make_dense(kind, pair_lines)
     # Rows that exceed the L1 cache, and edges per neuron that amortize another pass over them.
     far_rows, many_edges = 256, 20
 
@@ -100,16 +97,16 @@ def _columns(record, panel):
     return Columns(
         record.rows, record.weights, record.weight_step, record.bias, record.bias_step,
         record.places, record.limits[0], record.limits[1],
-        panel == 0, panel == record.panels - 1, record.droppable, record.checked,
+        panel == 0, panel == record.panels - 1, record.droppable, record.checked, record.masked,
     )  # fmt: skip
 
 
-def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool):
+def _make_sweep(kind: Kinds, lines: int, pair_lines: int):
     """Return a function that computes one tile of inputs for one panel of a layer's rows."""
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
-    pair = make_tile(kind, lines, 2, "same", masked=masked)
-    some = make_tile(kind, lines, several, "own", masked=masked)
-    single = make_tile(kind, lines, 1, "own", masked=masked)
+    pair = make_tile(kind, lines, 2, "same")
+    some = make_tile(kind, lines, several, "own")
+    single = make_tile(kind, lines, 1, "own")
 
     @njit(**COMPILED)
     def sweep(record, panel, strip):
@@ -134,15 +131,15 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool):
     return sweep
 
 
-def _make_dense(kind: Kinds, pair_lines: int, masked: bool):
+def _make_dense(kind: Kinds, pair_lines: int):
     """Return a function that computes a dense layer for a block.
 
     Weights are read in groups that stay in the L2 cache for all tiles of the block.
     """
     lanes = kind.lanes
     # Sums held in registers: 12 with AVX2, 24 with AVX-512.
-    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines, masked)
-    sweep4 = _make_dense_sweep(kind, 4, 6, masked) if pair_lines == 4 else sweep1
+    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines)
+    sweep4 = _make_dense_sweep(kind, 4, 6) if pair_lines == 4 else sweep1
     widest = 4 * lanes if pair_lines == 4 else lanes
     group_bytes, size = 1 << 17, LINE // lanes
 
@@ -164,9 +161,9 @@ def _make_dense(kind: Kinds, pair_lines: int, masked: bool):
     return dense
 
 
-def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: bool):
+def _make_dense_sweep(kind: Kinds, lines: int, several: int):
     """Return a function that computes some neurons of a dense layer for one tile of inputs."""
-    some, pair, single = (make_tile(kind, lines, n, "all", masked=masked) for n in (several, 2, 1))
+    some, pair, single = (make_tile(kind, lines, n, "all") for n in (several, 2, 1))
 
     @njit(**COMPILED)
     def sweep(record, first, last, strip):

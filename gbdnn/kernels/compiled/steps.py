@@ -54,7 +54,7 @@ def make_steps(kind: Kinds, pair_lines: int):
     real, lanes, int64 = kind.real, kind.lanes, types.int64
     job_record, layer_record = Record(at.STEPS, kind), Record(at.LAYER, kind)
     edge_record, null = Record(at.EDGES, kind), _make_null(kind)
-    forward, backward = make_layer(kind, pair_lines), make_layer(kind, pair_lines, masked=True)
+    layer_pass = make_layer(kind, pair_lines)
     block, gather = _make_block(kind), _make_gather(kind)
     loss_and_gradient = _make_loss(kind)
     gradient, update = _make_gradient(kind, pair_lines), _make_update(kind)
@@ -81,7 +81,7 @@ def make_steps(kind: Kinds, pair_lines: int):
                 record = record_at(job.forward, layer_record, k)
                 y = block(job, job.Y_blocks, share, k, skip)
                 z = block(job, job.Y_blocks, share, k + 1, skip)
-                forward(record, Strip(y, z, stride, none, none, z), count)
+                layer_pass(record, Strip(y, z, stride, none, none, z), count)
             if job.passes & at.LOSS_GRADIENT:
                 z = block(job, job.Y_blocks, share, layers, skip)
                 loss_and_gradient(job, first, count, inputs, z)
@@ -90,7 +90,7 @@ def make_steps(kind: Kinds, pair_lines: int):
                 y = block(job, job.Y_blocks, share, k, skip)
                 d = block(job, job.D_blocks, share, k + 1, skip)
                 below = block(job, job.D_blocks, share, k, skip)
-                backward(record, Strip(d, below, stride, none, none, y), count)
+                layer_pass(record, Strip(d, below, stride, none, none, y), count)
             line += some
 
     def steps(address, thread):

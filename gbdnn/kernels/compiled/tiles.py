@@ -79,9 +79,10 @@ class Columns(NamedTuple):
     ends: Any  # whether the limits are applied
     counts: Any  # whether to count nonzero activations
     checks: Any  # whether to look for sums that are not finite
+    masked: Any  # whether the limits apply to a mask, where sums are stored
 
 
-def make_tile(kind: Kinds, lines: int, neurons: int, reads: str, *, masked: bool):
+def make_tile(kind: Kinds, lines: int, neurons: int, reads: str):
     """Return ``tile``, which computes some neurons for `lines` cache lines of inputs."""
     width = lines * kind.lanes
 
@@ -107,7 +108,7 @@ def make_tile(kind: Kinds, lines: int, neurons: int, reads: str, *, masked: bool
             w, rows = offset(w, step), offset(rows, 1)
         if not layer.ends:
             store(z, s)
-        elif masked:
+        elif layer.masked:
             y = load(row(strip.mask, places, stride), width)
             store(z, inside(y, layer.low, layer.high, s))
         else:
