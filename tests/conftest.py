@@ -41,9 +41,10 @@ COMPILE = f"""
 import sys
 sys.path.append({str(Path(machines.__file__).parent)!r})
 import machines  # whose code is compiled
-from gbdnn.kernels.compiled.functions import gather_library, library, step_library
-for make in (library, step_library, gather_library):
-    make(sys.argv[1]).functions()
+from typing import get_args
+from gbdnn.kernels.compiled.functions import Part, library
+for part in get_args(Part):
+    library(sys.argv[1], part).functions()
 """
 
 

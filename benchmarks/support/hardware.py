@@ -82,8 +82,8 @@ def _library() -> Library:
     def make(_pair_lines: int) -> dict[str, Any]:
         return {f"stream{lines}": _stream(lines) for lines in _LINES}
 
-    signatures = {f"stream{lines}": "void(int64,int64,int64,int64)" for lines in _LINES}
-    return Library(make, signatures, [Path(__file__)], label="benchmark")
+    arguments = {f"stream{lines}": 4 for lines in _LINES}
+    return Library(make, arguments, [Path(__file__)], label="benchmark")
 
 
 def _stream(lines: int) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gbdnn.kernels.blocks import AlignedBlock, Buffers
+    from gbdnn.kernels.compiled.library import Library
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.fused_chain import FusedChain
     from gbdnn.model.layer_info import LayerInfo
@@ -41,7 +42,8 @@ class _Job:
 
     Parameters
     ----------
-    dtype : dtype
+    library : Library
+        With the functions `lead` and `assist`.
     count : int
         Number of threads, including the caller.
     work : float
@@ -50,15 +52,14 @@ class _Job:
         Arguments of `lead` that do not change.
     """
 
-    def __init__(self, dtype: np.dtype, count: int, work: float, **fields: int) -> None:
-        from gbdnn.kernels.compiled.functions import functions
+    def __init__(self, library: Library, count: int, work: float, **fields: int) -> None:
         from gbdnn.kernels.compiled.shares import PROGRESS
 
         self._counters = np.zeros(PROGRESS + 2 * fields["layers"], np.int64)
         self._record = filled(JOB, {"counters": self._counters, **fields})
         self._fields = self._record.reshape(1).view(np.int64)
         self._at = {name: k for k, name in enumerate(JOB.kinds)}
-        compiled = functions(dtype.name)
+        compiled = library.functions()
         self._lead, self._assist = (
             partial(compiled[name], address(self._fields)) for name in ("lead", "assist")
         )
@@ -118,13 +119,15 @@ class FusedShares:
     """
 
     def __init__(self, chain: FusedChain, count: int, work: float) -> None:
+        from gbdnn.kernels.compiled.functions import library
         from gbdnn.kernels.compiled.table import shares
 
         weights = chain.layers.weights
         self._chain, self._layers = chain, len(weights)
         self._table = np.concatenate([shares(layer, count) for layer in weights])
         table = address(self._table)
-        self._job = _Job(chain.dtype, count, work, table=table, shares=count, layers=self._layers)
+        fields = {"table": table, "shares": count, "layers": self._layers}
+        self._job = _Job(library(chain.dtype.name), count, work, **fields)
 
     def run(self, Y: AlignedBlock, buffers: Buffers) -> AlignedBlock:
         """Return a block after all layers; `Y` is consumed."""
@@ -163,6 +166,8 @@ class FusedSingle:
         infos: Sequence[LayerInfo],
         work: float,
     ) -> None:
+        from gbdnn.kernels.compiled.functions import library
+
         dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(shares[0])
         tables = [
             stacked([share.record for layer in layers for share in layer])
@@ -173,7 +178,8 @@ class FusedSingle:
         self._living = np.empty((count, neurons), np.uint32)
         where = {"Y": self._y, "Z": self._z, "living": self._living}
         given = {name: address(array) for name, array in where.items()}
-        self._job = _Job(dtype, count, work, layers=len(infos), neurons=neurons, **given)
+        given |= {"layers": len(infos), "neurons": neurons}
+        self._job = _Job(library(dtype.name, "single"), count, work, **given)
         self._choices = [
             {"table": address(table), "shares": n}
             for table, n in zip(tables, (1, count), strict=True)

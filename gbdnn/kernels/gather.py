@@ -221,9 +221,9 @@ def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., An
 
 
 def _library(dtype: str) -> Library:
-    from gbdnn.kernels.compiled.functions import gather_library
+    from gbdnn.kernels.compiled.functions import library
 
-    return gather_library(dtype)
+    return library(dtype, "gather")
 
 
 _CODES = {

@@ -73,9 +73,9 @@ class Steps:
     def __init__(
         self, layers: Sequence[TrainableLayer], *, batch: int, loss: Any, rule: Any, nthreads: int
     ) -> None:
-        from gbdnn.kernels.compiled.functions import step_library
+        from gbdnn.kernels.compiled.functions import library
 
-        self._compiled = step_library(layers[0].info.dtype.name).functions()["steps"]
+        self._compiled = library(layers[0].info.dtype.name, "steps").functions()["steps"]
         self.dtype, self.batch, self.nthreads = layers[0].info.dtype, batch, nthreads
         self._loss, self._rule = loss, rule
         self.in_numpy = not (isinstance(loss, int) and isinstance(rule, UpdateRule))

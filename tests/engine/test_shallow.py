@@ -19,6 +19,7 @@ from gbdnn.engine import plan as choice
 from gbdnn.kernels import costs, fused_shares
 from gbdnn.kernels.compiled import shares, table
 from gbdnn.kernels.compiled.functions import functions
+from gbdnn.kernels.compiled.record import JOB, filled
 from gbdnn.kernels.fused import FUSED
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -218,13 +219,14 @@ def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on,
 
 def test_a_call_ends_after_its_helpers():
     """A helper that is still in the call would change the next one."""
-    job = np.zeros(shares.COUNTERS, np.int64)
-    job[shares.STRIDE], job[shares.WITHIN] = 1, -1  # no layers, one helper
+    counters = np.zeros(shares.PROGRESS, np.int64)
+    counters[shares.WITHIN] = -1  # one helper
+    job = filled(JOB, {"counters": counters})  # no layers
     call = threading.Thread(target=functions("float32")["lead"], args=(job.ctypes.data,))
     call.start()
     call.join(0.1)
     assert call.is_alive()
-    job[shares.WITHIN] = 0
+    counters[shares.WITHIN] = 0
     call.join(60)
     assert not call.is_alive()
 

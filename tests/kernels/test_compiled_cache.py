@@ -91,7 +91,7 @@ def filled(tmp_path_factory):
 
 def only(folder):
     (file,) = folder.iterdir()
-    assert file.match("kernels-float32-*.o")
+    assert file.match("kernels-blocks-float32-*.o")
     return file
 
 
@@ -245,7 +245,7 @@ def small(label="small"):
     def make(lines):
         return {"weighted": (weighted, types.int64(types.int64, types.int64))}
 
-    return Library(make, {"weighted": "int64(int64,int64)"}, [], label)
+    return Library(make, {"weighted": 2}, [], label)
 
 
 @pytest.fixture

@@ -318,7 +318,7 @@ def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     for pair_lines in (2, 4):
         library = Library(  # owns the code
             lambda _, lines=pair_lines: {"chain": make_chain(kinds(dtype), lines)},
-            {"chain": module._SIGNATURES["chain"]},
+            {"chain": module._ARGUMENTS["blocks"]["chain"]},
             [],
             f"test{pair_lines}",
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from numba import njit, types
 
+from gbdnn.kernels.compiled.layer import make_layer
 from gbdnn.kernels.compiled.record import LAYER, PLAN
 from gbdnn.kernels.compiled.tiles import Strip
 from gbdnn.kernels.compiled.vectors import (
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["make_chain"]
 
 
-def make_chain(kind: Kinds, layer):
+def make_chain(kind: Kinds, pair_lines: int):
     """Return the function ``chain`` and its signature."""
     real, bits, lanes = kind.real, kind.bits, kind.lanes
+    layer = make_layer(kind, pair_lines)
     size, plan_record, layer_record = LINE // lanes, Record(PLAN, kind), Record(LAYER, kind)
 
     @njit(**COMPILED)

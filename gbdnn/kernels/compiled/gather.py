@@ -26,13 +26,13 @@ from gbdnn.kernels.compiled.vectors import (
     between,
     fetch,
     fma,
-    load_first,
     load,
+    load_first,
     offset,
     record_at,
     row,
-    store_first,
     store,
+    store_first,
 )
 
 if TYPE_CHECKING:

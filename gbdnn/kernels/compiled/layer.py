@@ -23,6 +23,8 @@ the result has the same bits as a sparse layer with the same weights.
 
 from __future__ import annotations
 
+from functools import cache
+
 from numba import njit, types
 
 from gbdnn.kernels.compiled.tiles import Columns, Strip, make_tile
@@ -31,6 +33,7 @@ from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, Kinds, kinds
 __all__ = ["Kinds", "kinds", "make_layer"]
 
 
+@cache  # several functions of a library call it
 def make_layer(kind: Kinds, pair_lines: int):
     """Return ``layer(record, block, inputs)`` for one dtype.
 

@@ -7,8 +7,8 @@ loader, which takes a few milliseconds and needs llvmlite but not numba.
 A wheel can include the unoptimised LLVM IR (`.ci/build_hook.py`). LLVM then compiles the object
 file without numba, in a quarter of the time. The IR file is named by a hash of its sources.
 
-Functions may take integers, floats and pointers, and must neither allocate nor raise. They are
-called through ctypes, which releases the GIL.
+Functions take integers and pointers of 64 bits, return such an integer or nothing, and must neither
+allocate nor raise. They are called through ctypes, which releases the GIL.
 
 An object file is named by a hash of sources, versions, the processor and its features, so a change
 of any of them leads to a new file. It starts with a checksum of 32 bytes:
@@ -26,7 +26,6 @@ import hashlib
 import logging
 import lzma
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -53,13 +52,6 @@ _CHECKSUM = hashlib.sha256().digest_size
 
 _unstored: list[str] = []  # the warning of this process
 
-_CTYPES = {
-    "void": None,
-    "int64": ctypes.c_int64,
-    "float64": ctypes.c_double,
-    "float32": ctypes.c_float,
-}
-
 
 class Library:
     """A set of compiled functions.
@@ -69,8 +61,8 @@ class Library:
     make : callable
         Takes `pair_lines` and returns, for each name, the function and its numba signature. It
         imports numba, and is called only if no compiled code is on disk.
-    signatures : mapping
-        C signature of each function: ``{"layer": "void(int64,float64)"}``.
+    arguments : mapping of str to int
+        Number of arguments of each function.
     sources : sequence of Path
         Source files of the functions.
     label : str
@@ -85,12 +77,12 @@ class Library:
     def __init__(
         self,
         make: Callable[[int], dict[str, Any]],
-        signatures: dict[str, str],
+        arguments: dict[str, int],
         sources: Sequence[Path],
         label: str,
     ) -> None:
         self._make = make
-        self._signatures = signatures
+        self._arguments = arguments
         self._sources = sources
         self._label = label
         self._lock = threading.Lock()
@@ -227,8 +219,9 @@ class Library:
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         found = {}
-        for name, signature in self._signatures.items():
-            function: Any = _prototype(signature)(engine.get_function_address(f"gbdnn_{name}"))
+        for name, count in self._arguments.items():
+            prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)
+            function: Any = prototype(engine.get_function_address(f"gbdnn_{name}"))
             function.engine = engine  # keeps the machine code alive
             found[name] = function
         return found
@@ -251,7 +244,7 @@ class Library:
         """Texts that identify the sources."""
         return [
             self._label,
-            *(f"{name} {signature}" for name, signature in self._signatures.items()),
+            *(f"{name} {count}" for name, count in self._arguments.items()),
             *(f"{each.name} {hashlib.sha256(each.read_bytes()).hexdigest()}"
               for each in self._sources),
         ]  # fmt: skip
@@ -359,42 +352,28 @@ def _emit_only() -> Iterator[None]:
 
 
 def _assembly(name: str, function: Callable, signature) -> str:
-    """Return LLVM IR with a function ``gbdnn_<name>`` and those that it calls."""
+    """Return LLVM IR with a function ``gbdnn_<name>`` and those that it calls.
+
+    numba's own C wrapper depends on Python for raising errors, which these functions never do.
+    """
     import llvmlite.binding as llvm
     import numba
 
     compiled = numba.cfunc(signature, error_model="numpy", _nrt=False)(function)
     native = compiled.native_name.removeprefix("cfunc.")
     module = llvm.parse_assembly(compiled.inspect_llvm())
-    module.link_in(_entry(module, native, f"gbdnn_{name}", str(signature.return_type)))
-    return str(module)
-
-
-def _entry(module, native: str, name: str, result: str):
-    """Return a module with a function `name` that calls the function compiled by numba.
-
-    numba's own C wrapper depends on Python for raising errors, which these functions never do.
-    """
-    import llvmlite.binding as llvm
-
     kinds = [str(each.type) for each in module.get_function(native).arguments][2:]
-    declared = ", ".join(["ptr", "ptr", *kinds])
     taken = ", ".join(f"{kind} %a{n}" for n, kind in enumerate(kinds))
-    passed = ", ".join(["ptr %result", "ptr %error", *taken.split(", ")])
-    kind = {"none": "void", "int64": "i64"}[result]
-    back = "ret void" if kind == "void" else "%r = load i64, ptr %result\n  ret i64 %r"
-    return llvm.parse_assembly(f"""
-declare i32 @{native}({declared})
-define {kind} @{name}({taken}) {{
+    caller = f"""
+declare i32 @{native}({", ".join(["ptr", "ptr", *kinds])})
+define i64 @gbdnn_{name}({taken}) {{
   %result = alloca i64
   %error = alloca ptr
-  %status = call i32 @{native}({passed})
-  {back}
+  store i64 0, ptr %result
+  %status = call i32 @{native}(ptr %result, ptr %error, {taken})
+  %r = load i64, ptr %result
+  ret i64 %r
 }}
-""")
-
-
-def _prototype(signature: str):
-    result, arguments = re.fullmatch(r"(\w+)\((.*)\)", signature).groups()
-    words = [word.strip() for word in arguments.split(",") if word.strip()]
-    return ctypes.CFUNCTYPE(_CTYPES[result], *(_CTYPES[word] for word in words))
+"""
+    module.link_in(llvm.parse_assembly(caller))
+    return str(module)

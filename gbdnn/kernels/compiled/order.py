@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["make_arrange", "make_panels", "make_patterns"]
 
 
-def make_patterns(kind: Kinds):
+def make_patterns():
     """Return the function ``patterns`` and its signature."""
 
     def patterns(indptr, rows, ncols, mean, mark):

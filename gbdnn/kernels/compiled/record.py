@@ -44,10 +44,10 @@ class Layout:
 
 
 LAYER = Layout({
-    # weight_step and bias_step are 1, or 0 if one number is valid for all. `paired`: most columns
-    # are in pairs; `dense`: all weights are stored; `droppable`: activations are counted; `checked`:
-    # infinite sums are looked for; `masked`: the limits apply to a mask; `first`: column of the layer
-    # that is the first of this record.
+    # weight_step and bias_step are 1, or 0 if one number is valid for all.
+    # paired: most columns are in pairs; dense: all weights are stored; droppable: activations are
+    # counted; checked: infinite sums are looked for; masked: the limits apply to a mask; first:
+    # the column of the layer that is the first of this record.
     "int64": "nrows ncols edges weight_step bias_step paired dense droppable checked masked panels"
     " first",
     "int64*": "indptr",

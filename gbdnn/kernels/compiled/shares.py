@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from numba import njit, types
 
 from gbdnn.kernels.compiled.barrier import add, read, relax, wait_for
+from gbdnn.kernels.compiled.layer import make_layer
 from gbdnn.kernels.compiled.record import JOB, LAYER
 from gbdnn.kernels.compiled.single import make_single
 from gbdnn.kernels.compiled.tiles import Strip
@@ -26,12 +27,47 @@ from gbdnn.kernels.compiled.vectors import COMPILED, Record, offset, pointer_to,
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.vectors import Kinds
 
-__all__ = ["FAULTY", "PROGRESS", "make_shares"]
+__all__ = ["FAULTY", "PROGRESS", "make_blocks", "make_singles"]
 
 FAULTY, GATE, WITHIN, PROGRESS = 0, 8, 16, 24  # counters, on cache lines of their own
 
 
-def make_shares(kind: Kinds, layer):
+def make_blocks(kind: Kinds, pair_lines: int):
+    """Return ``lead`` and ``assist`` for narrow blocks, with their signatures."""
+    layer, bits = make_layer(kind, pair_lines), kind.bits
+
+    @njit(**COMPILED)
+    def is_finite(job, record):
+        return True
+
+    @njit(**COMPILED)
+    def compute(job, record, Y, Z, living, alive):
+        none = pointer_to(0, bits)
+        layer(record, Strip(Y, Z, job.stride, none, none, Z), job.inputs)
+        return types.int64(0)
+
+    return _make_shares(kind, is_finite, compute)
+
+
+def make_singles(kind: Kinds):
+    """Return ``lead`` and ``assist`` for single inputs, with their signatures."""
+    count_living, any_infinite, row_share = make_single(kind)
+
+    @njit(**COMPILED)
+    def is_finite(job, record):
+        return not any_infinite(job.Y, record.nrows)
+
+    @njit(**COMPILED)
+    def compute(job, record, Y, Z, living, alive):
+        if alive < 0:
+            alive = count_living(Y, record.nrows, living)
+        infinite = row_share(record, living, alive, Y, offset(Z, record.first))
+        return types.int64(-2) if infinite else alive
+
+    return _make_shares(kind, is_finite, compute)
+
+
+def _make_shares(kind: Kinds, is_finite, compute):
     """Return the functions ``lead`` and ``assist`` with their signatures.
 
     Their argument is the address of a record `JOB`:
@@ -41,8 +77,7 @@ def make_shares(kind: Kinds, layer):
     Y, Z
         Activations and a second buffer; the result is in Y if `layers` is even, else in Z.
     stride, inputs
-        Of the block in Y. For a single input, a value per neuron, `stride` is 0, and the records
-        are those of single inputs.
+        Of the block in Y.
     living, neurons
         Work space for single inputs, with room for `neurons` numbers per thread.
     counters
@@ -50,13 +85,14 @@ def make_shares(kind: Kinds, layer):
         finite, or 1 + `layers` if a feature is not finite. At GATE, the number of times that a call
         has begun or ended; at WITHIN, minus the number of helpers in a call; from PROGRESS on, for
         each layer, the numbers of shares that threads have begun and completed.
+
+    ``compute`` computes a share. It takes and returns the number of living neurons before a layer,
+    -1 if the thread has not counted them; it returns -2 if a sum is not finite.
     """
     i64, job_record, layer_record = types.int64, Record(JOB, kind), Record(LAYER, kind)
-    count_living, any_infinite, row_share = make_single(kind)
 
     @njit(**COMPILED)
     def work(job, number):
-        none = pointer_to(0, kind.bits)
         Y, Z, counters = job.Y, job.Z, job.counters
         living = offset(job.living, number * job.neurons)
         for k in range(job.layers):
@@ -65,13 +101,9 @@ def make_shares(kind: Kinds, layer):
             share, alive = add(begun, 1), i64(-1)
             while share < job.shares:
                 record = record_at(job.table, layer_record, k * job.shares + share)
-                if job.stride != 0:
-                    layer(record, Strip(Y, Z, job.stride, none, none, Z), job.inputs)
-                else:
-                    if alive < 0:
-                        alive = count_living(Y, record.nrows, living)
-                    if row_share(record, living, alive, Y, offset(Z, record.first)):
-                        counters[FAULTY] = k + 1
+                alive = compute(job, record, Y, Z, living, alive)
+                if alive == -2:
+                    counters[FAULTY] = k + 1
                 add(completed, 1)
                 share = add(begun, 1)
             wait_for(completed, job.shares)
@@ -84,11 +116,9 @@ def make_shares(kind: Kinds, layer):
         job = record_at(address, job_record, 0)
         counters = job.counters
         counters[FAULTY] = 0
-        if job.stride == 0:
-            record = record_at(job.table, layer_record, 0)
-            if any_infinite(job.Y, record.nrows):
-                counters[FAULTY] = job.layers + 1
-                return
+        if not is_finite(job, record_at(job.table, layer_record, 0)):
+            counters[FAULTY] = job.layers + 1
+            return
         for k in range(2 * job.layers):
             counters[PROGRESS + k] = 0
         if job.shares == 1:

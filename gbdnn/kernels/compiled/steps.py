@@ -303,7 +303,8 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     @njit(**COMPILED)
     def gradient(job, layer, k, thread, lines):
         """Compute a thread's columns of layer k; return whether none is too large or NaN."""
-        stride, share_lines, places, gb = job.stride, job.share_lines, layer.places, layer.bias_gradient
+        stride, share_lines = job.stride, job.share_lines
+        places, gb = layer.places, layer.bias_gradient
         first, last = layer.cuts[thread], layer.cuts[thread + 1]
         for share in range(-(-lines // share_lines)):
             inputs, add = min(lines - share * share_lines, share_lines) * lanes, share > 0

@@ -28,10 +28,10 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, register_model
 
 __all__ = [
-    "COMPILED", "INLINED", "LINE", "Kinds", "Record", "Vec", "address_of", "any_infinite", "between", "bits_of", "count_nonzero",
-    "fetch", "fma", "highest", "inside", "kinds", "larger", "load", "load_first", "mark", "note",
-    "offset", "pointer_to", "record_at", "row", "splat", "store", "store_first", "sum_of",
-    "sums_of_four", "take", "ticks", "transposed",
+    "COMPILED", "INLINED", "LINE", "Kinds", "Record", "Vec", "address_of", "any_infinite",
+    "between", "bits_of", "count_nonzero", "fetch", "fma", "highest", "inside", "kinds", "larger",
+    "load", "load_first", "mark", "note", "offset", "pointer_to", "record_at", "row", "splat",
+    "store", "store_first", "sum_of", "sums_of_four", "take", "ticks", "transposed",
 ]  # fmt: skip
 
 LINE = 64  # bytes of a cache line
