@@ -96,6 +96,7 @@ SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for th
 HAND_OVER = 300_000.0  # work from which a second thread helps
 LATE = 120_000.0  # until another thread has begun, and until the caller notices its end
 
+INNER = 100_000.0  # product from which threads within it help
 GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock
 
 BLOCK_BYTES = 5 << 18  # 1.25 MiB; input and output of a product share the caches
@@ -251,7 +252,7 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
 
     Concurrent blocks never wait for each other, but their calls compete for Python's lock. They are
     limited by `blocks` and by the fraction of a layer's time that holds the lock; the remaining
-    threads are used within products.
+    threads are used within products, unless these are so short that waiting for them takes longer.
 
     Returns
     -------
@@ -260,7 +261,7 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
     """
     product = width * edges * speeds().full
     workers = max(1, min(nthreads, blocks, int((FULL_CALL + product) / GIL)))
-    return workers, max(1, nthreads // workers)
+    return workers, max(1, nthreads // workers) if product >= INNER else 1
 
 
 def work_before_compiling(price: float) -> float:
