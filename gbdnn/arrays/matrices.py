@@ -80,16 +80,16 @@ def _from_array_like(x: Any, what: str) -> Any:
     if is_matrix(x) or isinstance(x, type | np.generic) or not hasattr(x, "__array__"):
         return x
     try:
-        found = np.asarray(x)
+        array = np.asarray(x)
     except Exception as err:  # any exception, raised by another library
         raise ArgumentTypeError(f"{what}: cannot convert {_kind(x)} to an array: {err}") from err
-    if found.dtype.kind == "O":  # columns of different or of nullable types
-        found = _numbers(found, x, what)
-    if found.dtype.kind not in "biuf":
+    if array.dtype.kind == "O":  # columns of different or of nullable types
+        array = _numbers(array, x, what)
+    if array.dtype.kind not in "biuf":
         raise ArgumentTypeError(
             f"{what} must contain only real numbers; {_kind(x)} contains others"
         )
-    return found
+    return array
 
 
 def _numbers(array: np.ndarray, x: Any, what: str) -> np.ndarray:
@@ -224,12 +224,12 @@ def to_array(X: gb.Matrix) -> np.ndarray:
     if not X.ss.format.startswith(("full", "bitmap")):
         values = X.to_dense(fill_value=0)
         return values
-    found = X.ss.export()
-    values = found["values"]
-    if found["is_iso"]:
+    arrays = X.ss.export()
+    values = arrays["values"]
+    if arrays["is_iso"]:
         values = np.broadcast_to(values.reshape(1, 1), X.shape)
-    if "bitmap" in found:
-        values = np.where(found["bitmap"], values, values.dtype.type(0))
+    if "bitmap" in arrays:
+        values = np.where(arrays["bitmap"], values, values.dtype.type(0))
     return values
 
 
@@ -240,22 +240,22 @@ def _compressed(
     along, n = ("column", ncols) if transposed else ("row", nrows)
     require_room(8 * n, f"{what}: {nrows} x {ncols}: {along} pointers alone")
     if is_graphblas(x):
-        found = _from_graphblas(x, transposed, copy)
+        rows = _from_graphblas(x, transposed, copy)
     elif is_scipy(x):
         try:
-            found = _from_scipy(x, transposed)
+            rows = _from_scipy(x, transposed)
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as err:
             raise ArgumentError(f"{what}: invalid SciPy array: {err}") from err
     else:
         A = np.asarray(x)
-        found = SparseRows.from_array(A.T if transposed else A)
-    values = found.values[:1] if found.is_iso else found.values
+        rows = SparseRows.from_array(A.T if transposed else A)
+    values = rows.values[:1] if rows.is_iso else rows.values
     require_exact(values, dtype, what)
-    place = (lambda k: found.place(k)[::-1]) if transposed else found.place
+    place = (lambda k: rows.place(k)[::-1]) if transposed else rows.place
     copy = not is_graphblas(x)  # the others have been copied
     values = finite(values, dtype, what, copy=copy, place=place)
-    found = SparseRows(found.indptr, found.columns, values, found.ncols)
-    return found if values.all() else found.without_zeros()
+    rows = SparseRows(rows.indptr, rows.columns, values, rows.ncols)
+    return rows if values.all() else rows.without_zeros()
 
 
 def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:

@@ -99,14 +99,14 @@ class DenseRows:
     @cached_property
     def largest(self) -> float:
         """Largest absolute value; raises if a value is not finite."""
-        found = 0.0
+        largest = 0.0
         for start in range(0, self.nrows, _AT_ONCE):
             rows = self.dense_rows(start, start + _AT_ONCE)
             high, low = float(rows.max(initial=0)), float(rows.min(initial=0))
             if not math.isfinite(high - low):  # a NaN is both the highest and the lowest value
                 self.require_finite(start, start + _AT_ONCE)
-            found = max(found, high, -low)
-        return found
+            largest = max(largest, high, -low)
+        return largest
 
     def dense_rows(self, start: int, stop: int) -> np.ndarray:
         """Return rows `start` to `stop` (exclusive) as an array, a view if possible."""
@@ -165,8 +165,8 @@ class HeldRows:
             require_exact(values, self.dtype, "features")
             place = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids).place
             values = finite(values, self.dtype, "features", place=place)
-        found = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids)
-        return found if values.all() else found.without_zeros()
+        converted = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids)
+        return converted if values.all() else converted.without_zeros()
 
 
 class HyperRows(NamedTuple):
@@ -188,11 +188,11 @@ class HyperRows(NamedTuple):
         if not held.ss.format.startswith("hypercs") and 16 * features.nvals >= features.nrows:
             return None
         A = held.dup() if held is features else features.new()
-        found = A.ss.export("hypercsr", give_ownership=True, sort=True)
-        require_exact(found["values"], dtype, "features")
-        columns, values = found["col_indices"], finite(found["values"], dtype, "features")
-        rows = SparseRows(found["indptr"], columns, values, found["ncols"])
-        return cls(rows.without_zeros(), found["rows"].view(np.int64), found["nrows"])
+        arrays = A.ss.export("hypercsr", give_ownership=True, sort=True)
+        require_exact(arrays["values"], dtype, "features")
+        columns, values = arrays["col_indices"], finite(arrays["values"], dtype, "features")
+        rows = SparseRows(arrays["indptr"], columns, values, arrays["ncols"])
+        return cls(rows.without_zeros(), arrays["rows"].view(np.int64), arrays["nrows"])
 
     def expanded(self, Y: gb.Matrix) -> gb.Matrix:
         """Return a matrix of all rows from that of the rows with entries; Y is empty afterwards."""

@@ -54,8 +54,8 @@ class SparseRows:
     @classmethod
     def from_matrix(cls, A: gb.Matrix, ids: np.ndarray | None = None) -> Self:
         """Return the rows of a matrix, taking ownership: it is empty afterwards."""
-        found = A.ss.export("csr", give_ownership=True, sort=True)
-        return cls(found["indptr"], found["col_indices"], found["values"], found["ncols"], ids)
+        arrays = A.ss.export("csr", give_ownership=True, sort=True)
+        return cls(arrays["indptr"], arrays["col_indices"], arrays["values"], arrays["ncols"], ids)
 
     @classmethod
     def from_array(cls, A: np.ndarray, ids: np.ndarray | None = None) -> Self:
@@ -198,9 +198,9 @@ class SparseRows:
         """Return the rows without stored zeros; `self` must not be used afterwards."""
         ids, zero = self._ids, self.dtype.type(0)
         A = self.matrix()
-        found = gb.select.valuene(A, zero).new()
+        nonzero = gb.select.valuene(A, zero).new()
         release(A)
-        return SparseRows.from_matrix(found, ids)
+        return SparseRows.from_matrix(nonzero, ids)
 
     @staticmethod
     def joined(blocks: Sequence[SparseRows], empty: Any = None) -> SparseRows:
@@ -212,9 +212,9 @@ class SparseRows:
             return blocks[0]
         nrows, nvals = sum(b.nrows for b in blocks), sum(b.nvals for b in blocks)
         ncols, dtype = blocks[0].ncols, blocks[0].dtype
-        found = SparseRows.collected(blocks, nrows, nvals, ncols, dtype, empty or np.empty)
-        found._ids = np.concatenate([block.ids for block in blocks])
-        return found
+        rows = SparseRows.collected(blocks, nrows, nvals, ncols, dtype, empty or np.empty)
+        rows._ids = np.concatenate([block.ids for block in blocks])
+        return rows
 
     @staticmethod
     def collected(

@@ -161,11 +161,11 @@ class Outcome:
         """
         began = perf_counter()
         truth, source = _truth(self.problem, progress)
-        found, borderline = self.categories, _borderline(self.problem, self.categories, truth)
+        own, borderline = self.categories, _borderline(self.problem, self.categories, truth)
         return replace(
             self, truth=truth, checked_against=source, borderline=borderline,
-            missing=np.setdiff1d(truth, np.union1d(found, borderline)),
-            unexpected=np.setdiff1d(found, np.union1d(truth, borderline)),
+            missing=np.setdiff1d(truth, np.union1d(own, borderline)),
+            unexpected=np.setdiff1d(own, np.union1d(truth, borderline)),
             check_seconds=perf_counter() - began,
         )  # fmt: skip
 
@@ -296,7 +296,7 @@ def run(
                 balances.append(balance(batches, count))
                 nthreads = max(each.threads for each in batches)
     processed = work.done if executor is None else None
-    found = categories(Y)
+    ids = categories(Y)
     records: list[LayerStats] = []
     if record:
         infer(problem.network, features, callback=records.append, **options)
@@ -304,7 +304,7 @@ def run(
         problem=problem,
         first_seconds=seconds[0],
         seconds=seconds[1:] or seconds,
-        categories=found,
+        categories=ids,
         truth=None,
         checked_against="nothing",
         nthreads=nthreads or available(),
@@ -334,8 +334,8 @@ def _truth(problem: Problem, progress: Progress | None) -> tuple[np.ndarray, str
     """Return the true categories and their source."""
     if problem.truth is not None:
         return problem.truth, "the given categories"
-    found = scipy_categories(problem.network, problem.features, progress=progress)
-    return found, "SciPy in FP64"
+    expected = scipy_categories(problem.network, problem.features, progress=progress)
+    return expected, "SciPy in FP64"
 
 
 def _shares(edges: dict[str, int]) -> dict[str, float]:
@@ -343,12 +343,12 @@ def _shares(edges: dict[str, int]) -> dict[str, float]:
     return {kernel: each / total for kernel, each in edges.items() if each}
 
 
-def _borderline(problem: Problem, found: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _borderline(problem: Problem, categories: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the inputs on which the answers differ because of rounding.
 
     If more than 1 % of the inputs differ, this is not examined, since it takes as long as SciPy.
     """
-    differing = np.setxor1d(found, truth)
+    differing = np.setxor1d(categories, truth)
     if not 0 < len(differing) <= max(_FEW, problem.inputs // 100):
         return differing[:0]
     return differing[left_to_rounding(problem.network, problem.features[differing, :].new())]
@@ -360,5 +360,5 @@ def _add(records: list[T], further: Callable[[T], object] | None, record: T) -> 
         further(record)
 
 
-def _spread(found: Balance) -> dict[str, float]:
-    return {**asdict(found.seconds), "imbalance": found.seconds.imbalance}
+def _spread(load: Balance) -> dict[str, float]:
+    return {**asdict(load.seconds), "imbalance": load.seconds.imbalance}

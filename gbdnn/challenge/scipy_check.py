@@ -36,7 +36,7 @@ def scipy_categories(
         progress(0, len(network))
     X = _as_csr(features)
     blocks = np.array_split(np.arange(features.nrows), 1 + X.nnz // _BLOCK_ENTRIES)
-    found = []
+    groups = []
     for block, alive in enumerate(blocks):
         Y = X[alive]
         for k, layer in enumerate(network):
@@ -45,8 +45,8 @@ def scipy_categories(
             Y, alive = Y[lives], alive[lives]
             if progress is not None:
                 progress(block * len(network) + k + 1, len(blocks) * len(network))
-        found.append(alive)
-    return np.concatenate(found)
+        groups.append(alive)
+    return np.concatenate(groups)
 
 
 def left_to_rounding(network: Network, features: gb.Matrix) -> np.ndarray:

@@ -186,13 +186,13 @@ def _check(outcome: problems.Outcome) -> str:
         return outcome.check
     count = len(outcome.borderline)
     but = f", except {count} inputs that rounding decides" if count else ""
-    found = f"{outcome.check} (against {outcome.checked_against}{but})"
+    words = f"{outcome.check} (against {outcome.checked_against}{but})"
     for what in ("missing", "unexpected"):
         ids = getattr(outcome, what)
         if len(ids):
             first = ", ".join(map(str, ids[:_FEW] + 1)) + (", ..." if len(ids) > _FEW else "")
-            found += f"; {len(ids)} {what} (ids from 1): {first}"
-    return f"{found}; {outcome.check_seconds:.1f} s"
+            words += f"; {len(ids)} {what} (ids from 1): {first}"
+    return f"{words}; {outcome.check_seconds:.1f} s"
 
 
 def _facts(outcome: problems.Outcome) -> dict[str, Any]:

@@ -135,8 +135,8 @@ def _write(Y: gb.Matrix, path: Path, what: str, stored: bool) -> str:
         write_columns({"label": gbdnn.argmax(Y)}, path)
         return f"labels of {Y.nrows} inputs"
     if what == "categories":
-        found = gbdnn.categories(Y)
-        (gbdnn.save if stored else write_categories)(found, path)
-        return f"{len(found)} of {Y.nrows} inputs have a category"
+        ids = gbdnn.categories(Y)
+        (gbdnn.save if stored else write_categories)(ids, path)
+        return f"{len(ids)} of {Y.nrows} inputs have a category"
     (gbdnn.save if stored else write_tsv)(Y, path)
     return f"activations of {Y.nrows} inputs, {Y.nvals} entries"

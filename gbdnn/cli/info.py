@@ -133,15 +133,15 @@ def _network(net: Network, inputs: int, memory: int) -> dict[str, Any]:
 
 def _memory(net: Network, inputs: int, memory: int) -> dict[str, Any]:
     """Return how `infer` uses its memory budget for this number of inputs."""
-    found: dict[str, Any] = {"inputs": inputs, "budget": memory}
+    facts: dict[str, Any] = {"inputs": inputs, "budget": memory}
     if not len(net):
-        return found
+        return facts
     try:
         made = sizes(memory, net.infos, in_memory=net.in_memory, inputs=inputs, threads=available())
     except ArgumentError as error:
-        return {**found, "fault": options.in_shell(str(error), ("memory",))}
+        return {**facts, "fault": options.in_shell(str(error), ("memory",))}
     groups = {"groups_of_layers": len(made.starts), "inputs_per_block": made.width}
-    return {**found, **groups, "blocks_side_by_side": made.workers}
+    return {**facts, **groups, "blocks_side_by_side": made.workers}
 
 
 def _features(X: Any) -> dict[str, Any]:

@@ -96,10 +96,10 @@ DType = Annotated[
 
 def reading(**given: Any) -> Any:
     """Return the options that were given, as options of `gbdnn.load`."""
-    found = {name: value for name, value in given.items() if value is not None}
-    if found.get("clip") == float("inf"):
-        found["clip"] = None
-    return found
+    options = {name: value for name, value in given.items() if value is not None}
+    if options.get("clip") == float("inf"):
+        options["clip"] = None
+    return options
 
 
 def exclusive(**given: object) -> None:

@@ -75,9 +75,9 @@ def summary(records: Sequence[BatchStats]) -> str:
     """Return the number of batches and the balance of the workers."""
     if not records:
         return "no batches left to compute"
-    found = balance(records)
-    seconds = found.seconds
+    load = balance(records)
+    seconds = load.seconds
     return (
-        f"workers: {len(found.workers)}, batches: {len(records)}, busy for {seconds.min:.3g} to"
+        f"workers: {len(load.workers)}, batches: {len(records)}, busy for {seconds.min:.3g} to"
         f" {seconds.max:.3g} s, imbalance {seconds.imbalance:.2f}"
     )

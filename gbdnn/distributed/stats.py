@@ -182,18 +182,18 @@ class Balance:
     def __str__(self) -> str:
         rows = [f"{'':8}{'min':>12}{'mean':>12}{'max':>12}  imbalance"]
         for name in ("seconds", "inputs", "alive", "bytes"):
-            found: Spread = getattr(self, name)
-            numbers = "".join(f"{x:12.4g}" for x in (found.min, found.mean, found.max))
-            rows.append(f"{name:8}{numbers}  {found.imbalance:.2f}")
+            spread: Spread = getattr(self, name)
+            numbers = "".join(f"{x:12.4g}" for x in (spread.min, spread.mean, spread.max))
+            rows.append(f"{name:8}{numbers}  {spread.imbalance:.2f}")
         return "\n".join(rows)
 
 
 def edges_by_kernel(stats: Iterable[BatchStats | RankStats]) -> dict[str, int]:
     """Return the edges of all records per kernel."""
-    found = Counter[str]()
+    edges = Counter[str]()
     for record in stats:
-        found.update(record.kernels)
-    return dict(found)
+        edges.update(record.kernels)
+    return dict(edges)
 
 
 def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:

@@ -63,8 +63,8 @@ class Strip:
         self._promise = np.zeros(side)  # approximate maximum of each row, at whole columns
         for start in range(0, self._images, _IMAGES):
             some = images[start : start + _IMAGES].swapaxes(0, 1).reshape(height, -1)
-            found = np.abs(down32 @ np.maximum(some / scale, 0).astype(np.float32))
-            np.maximum(self._promise, found.max(axis=1), out=self._promise)
+            magnitudes = np.abs(down32 @ np.maximum(some / scale, 0).astype(np.float32))
+            np.maximum(self._promise, magnitudes.max(axis=1), out=self._promise)
         # the imaginary part of `down` is outer(weights, lone)
         lone = down.imag[np.abs(down.imag).max(axis=1).argmax()]
         self._weights = down.imag @ lone / max(lone @ lone, np.finfo(float).tiny)

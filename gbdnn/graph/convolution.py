@@ -109,9 +109,9 @@ def as_convolutions(layers: Any, features: Any, dtype: Any) -> list[Convolution]
     `features` decide the dtype if all layers are matrices of bool and integers.
     """
     if isinstance(layers, Network):
-        found = [Convolution.of(layer) for layer in as_network(layers, dtype=dtype)]
+        convolutions = [Convolution.of(layer) for layer in as_network(layers, dtype=dtype)]
     else:
-        found = []
+        convolutions = []
         items = as_items(layers, "a Network or list of Convolutions")
         dtypes = dtypes_for([getattr(item, "layer", item) for item in items], features, dtype)
         for k, (item, kind) in enumerate(zip(items, dtypes, strict=True)):
@@ -120,12 +120,12 @@ def as_convolutions(layers: Any, features: Any, dtype: Any) -> list[Convolution]
                     item = Convolution.of(item)
                 elif not isinstance(item, Convolution):
                     item = Convolution(item, dtype=kind)
-                found.append(item if dtype is None else item.astype(dtype))
-        Network([each.layer for each in found])  # raises if they do not fit
-    for k, each in enumerate(found):
+                convolutions.append(item if dtype is None else item.astype(dtype))
+        Network([each.layer for each in convolutions])  # raises if they do not fit
+    for k, each in enumerate(convolutions):
         if not FULL.is_exact(each.layer) and 0 not in each.layer.shape:
             raise ArgumentError(
                 f"layer {k}: graph convolutions require bias_rule='all' if a bias is positive or"
                 " the layer has no ReLU"
             )
-    return found
+    return convolutions

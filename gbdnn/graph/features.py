@@ -90,9 +90,9 @@ def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:
     """Return all rows of a source, or those of some nodes (ascending), as a C-ordered array."""
     dense = X.dense_rows
     if dense is not None and some is None:
-        found = np.ascontiguousarray(dense(0, X.nrows))
+        array = np.ascontiguousarray(dense(0, X.nrows))
     else:
-        found = np.empty((X.nrows if some is None else len(some), X.ncols), X.dtype)
+        array = np.empty((X.nrows if some is None else len(some), X.ncols), X.dtype)
         starts = range(0, X.nrows, _AT_ONCE)
         cuts = starts if some is None else np.searchsorted(some, starts).tolist()
         for start, to in zip(starts, cuts, strict=True):
@@ -100,12 +100,12 @@ def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:
             rows = dense(start, stop) if dense else X.sparse_rows(start, stop).dense()
             if some is not None:
                 rows = rows[some[to : np.searchsorted(some, stop)] - start]
-            found[to : to + len(rows)] = rows
+            array[to : to + len(rows)] = rows
     with np.errstate(over="ignore", invalid="ignore"):
-        total = found.sum()
+        total = array.sum()
     if not np.isfinite(total):
         _ = X.largest  # raises if a value is not finite
-    return found
+    return array
 
 
 def is_shared(Y: Any, X: Any) -> bool:

@@ -95,13 +95,13 @@ def _gin(conv: Any, activation: Activation) -> list[Convolution]:
     first, *more = from_torch(conv.nn)
     W = first.weights.to_dense(fill_value=0)
     own = W.dtype.type(1 + float(conv.eps)) * W
-    found = [
+    layers = [
         Convolution(w, layer.bias, self_weights=v, activation=layer.activation, clip=layer.clip)
         for layer, w, v in ((first, W, own), *((each, None, each.weights) for each in more))
     ]
-    if activation == "relu" and found[-1].layer.activation == "identity":
-        found.append(Convolution(self_weights=np.eye(found[-1].layer.ncols, dtype=W.dtype)))
-    return found
+    if activation == "relu" and layers[-1].layer.activation == "identity":
+        layers.append(Convolution(self_weights=np.eye(layers[-1].layer.ncols, dtype=W.dtype)))
+    return layers
 
 
 def _weights(linear: Any) -> np.ndarray:

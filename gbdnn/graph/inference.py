@@ -291,13 +291,13 @@ class _Run:
             part = Y[start:stop] if isinstance(Y, np.ndarray) else _rows(Y, start, stop)
             X = as_source(part, layer.dtype)
             try:
-                found = infer_network(
+                answer = infer_network(
                     chain, X, engine=self._engine, memory=MEMORY, nthreads=self._nthreads
                 )
             except NonFiniteError:
                 raise non_finite(k, layer) from None
-            out[start:stop] = to_array(found)
-            release(found)
+            out[start:stop] = to_array(answer)
+            release(answer)
         return out
 
 
@@ -336,8 +336,8 @@ def _rows(Y: RowSource, start: int, stop: int) -> SparseRows:
 
 
 def _dense(layer: Layer) -> np.ndarray:
-    found: np.ndarray = layer.W.to_dense(fill_value=0, dtype=layer.W.dtype)
-    return found
+    weights: np.ndarray = layer.W.to_dense(fill_value=0, dtype=layer.W.dtype)
+    return weights
 
 
 def _chain(layer: Layer) -> Network:

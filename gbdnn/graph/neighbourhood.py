@@ -73,10 +73,10 @@ def steps(
     if ids is None:
         rows = as_rows(A, what="A", dtype=dtype)
         return [Step(rows if each.gathers else None, None) for each in layers], None
-    take, found = _taking(A, dtype), []
+    take, steps = _taking(A, dtype), []
     for layer in reversed(layers):
         if not layer.gathers:
-            found.append(Step(None, None))
+            steps.append(Step(None, None))
             continue
         some = take(ids)
         columns = some.columns.view(np.int64)
@@ -87,8 +87,8 @@ def steps(
         place = np.cumsum(is_read) - 1
         own, ids = place[ids], np.flatnonzero(is_read)
         local = place[columns].view(np.uint64)
-        found.append(Step(SparseRows(some.indptr, local, some.values, len(ids)), own))
-    return found[::-1], ids
+        steps.append(Step(SparseRows(some.indptr, local, some.values, len(ids)), own))
+    return steps[::-1], ids
 
 
 def _taking(A: MatrixLike, dtype: np.dtype) -> Callable[[np.ndarray], SparseRows]:

@@ -30,6 +30,7 @@ _MTX = (".mtx", ".mtx.gz")
 TSV = (".tsv", ".tsv.gz")
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}  # of IDX
 _NUMPY = (".npy", ".npz")
+_FEW_ROWS = 1 << 20  # whose pointers take little memory
 _LABEL = re.compile(rb"[ \t]*\+?[0-9]{1,18}[ \t]*\r?")
 
 
@@ -88,19 +89,21 @@ def read_features(
     ]
     if not tells_shape(file):
         return read_tsv(file, nrows=nrows, ncols=ncols, dtype=kind)
-    found = _found(file, kind)
-    if isinstance(found, StoredFeatures):
-        found = found.matrix()
-    elif isinstance(found, np.ndarray):
-        if found.ndim < 2:
-            raise ShapeError(f"{file}: features must have two dimensions, not shape {found.shape}")
-        found = found.reshape(len(found), math.prod(found.shape[1:]))
-    for n, want, name in zip(found.shape, wanted, ("rows", "columns"), strict=True):
+    features = _found(file, kind)
+    if isinstance(features, StoredFeatures):
+        features = features.matrix()
+    elif isinstance(features, np.ndarray):
+        if features.ndim < 2:
+            raise ShapeError(
+                f"{file}: features must have two dimensions, not shape {features.shape}"
+            )
+        features = features.reshape(len(features), math.prod(features.shape[1:]))
+    for n, want, name in zip(features.shape, wanted, ("rows", "columns"), strict=True):
         if want not in (None, n):
             raise ShapeError(
-                f"{file}: the shape is {found.shape[0]} x {found.shape[1]}, not {want} {name}"
+                f"{file}: the shape is {features.shape[0]} x {features.shape[1]}, not {want} {name}"
             )
-    return found if isinstance(found, gb.Matrix) else _matrix(found)
+    return features if isinstance(features, gb.Matrix) else _matrix(features)
 
 
 def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
@@ -132,18 +135,18 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     """
     file = as_path(path)
     if file.name.lower().endswith(_NUMPY):
-        found = read_numpy(file)
+        labels = read_numpy(file)
     elif (data := read_unzipped(file)).startswith(b"\0\0"):
-        found = read_idx(file)
+        labels = read_idx(file)
     else:
-        found = _lines(file, data)
-    if not isinstance(found, np.ndarray) or found.ndim != 1:
-        raise ShapeError(f"{file}: labels must have one dimension, not shape {found.shape}")
-    if found.dtype.kind not in "iu":
-        raise FormatError(f"{file}: labels must be integers, not {found.dtype.name}")
-    if len(found) and found.min() < 0:
-        raise FormatError(f"{file}: label {found.min()} is negative")
-    return found
+        labels = _lines(file, data)
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1:
+        raise ShapeError(f"{file}: labels must have one dimension, not shape {labels.shape}")
+    if labels.dtype.kind not in "iu":
+        raise FormatError(f"{file}: labels must be integers, not {labels.dtype.name}")
+    if len(labels) and labels.min() < 0:
+        raise FormatError(f"{file}: label {labels.min()} is negative")
+    return labels
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
@@ -186,12 +189,12 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     if len(data) < start:
         raise FormatError(f"{file}: the file is truncated in its header")
     shape = struct.unpack(f">{rank}I", data[4:start])
-    expected, found = math.prod(shape) * dtype.itemsize, len(data) - start
-    if found != expected:
-        fault = "is truncated" if found < expected else "has bytes after the last element"
+    expected, nbytes = math.prod(shape) * dtype.itemsize, len(data) - start
+    if nbytes != expected:
+        fault = "is truncated" if nbytes < expected else "has bytes after the last element"
         raise FormatError(
             f"{file}: the file {fault}; shape {shape} of {dtype.name} takes {expected} bytes,"
-            f" found {found}"
+            f" found {nbytes}"
         )
     with foreign_errors(file, f"cannot make an array of shape {shape}"):
         array = np.frombuffer(data, dtype, offset=start).reshape(shape)
@@ -222,23 +225,26 @@ def _found(path: Path, dtype: np.dtype) -> Any:
         return parse(read_unzipped(path), path)
     if name.endswith(_NUMPY):
         return read_numpy(path)
-    found = read_idx(path)
+    images = read_idx(path)
     return (
-        np.multiply(found, dtype.type(1 / 255), dtype=dtype) if found.dtype == np.uint8 else found
+        np.multiply(images, dtype.type(1 / 255), dtype=dtype)
+        if images.dtype == np.uint8
+        else images
     )
 
 
-def _matrix(found: Any) -> gb.Matrix:
+def _matrix(x: Any) -> gb.Matrix:
     """Return a NumPy or SciPy array as a Matrix of the same dtype; FP16 becomes FP32."""
-    if found.dtype == np.float16:
-        found = found.astype(np.float32)
-    if isinstance(found, np.ndarray):
-        return gb.Matrix.ss.import_fullr(np.ascontiguousarray(found), take_ownership=True)
-    if found.format == "csr":
-        found.sum_duplicates()
+    if x.dtype == np.float16:
+        x = x.astype(np.float32)
+    if isinstance(x, np.ndarray):
+        return gb.Matrix.ss.import_fullr(np.ascontiguousarray(x), take_ownership=True)
+    if x.format == "coo" or x.shape[0] > max(x.nnz, _FEW_ROWS):
+        x = x.tocoo()
     else:
-        found = found.tocoo()  # which may have far more rows than entries
-    return gb.io.from_scipy_sparse(found, dup_op=gb.binary.plus)
+        x = x.tocsr()
+        x.sum_duplicates()
+    return gb.io.from_scipy_sparse(x, dup_op=gb.binary.plus)
 
 
 def _is_store(path: Path) -> bool:

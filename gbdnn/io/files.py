@@ -143,8 +143,8 @@ def require_writable(path: str | os.PathLike[str]) -> None:
 def is_standard_output(path: Path) -> bool:
     """Return whether a path is this process's standard output."""
     with output_errors(path):
-        found = _stat(path)
-    return found is not None and _own_output(found) == 1
+        status = _stat(path)
+    return status is not None and _own_output(status) == 1
 
 
 def _stat(path: Path) -> os.stat_result | None:

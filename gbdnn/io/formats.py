@@ -130,12 +130,12 @@ def load(
     if form is not STORE:
         net = form.read(as_path(path), **given)
     else:
-        found = store.load(path, verify=verify)
-        if not isinstance(found, Network):
+        content = store.load(path, verify=verify)
+        if not isinstance(content, Network):
             if count is not None or given:
                 raise FormatError(f"{path}: the store does not contain a network")
-            return found
-        net = found.astype(given["dtype"]) if given else found
+            return content
+        net = content.astype(given["dtype"]) if given else content
     if count is not None and count > len(net):
         raise ArgumentError(f"layers={count}: {path} has only {len(net)} layers")
     net = net[:count]
@@ -151,10 +151,10 @@ def read_network(
     **options: Unpack[ReadOptions],
 ) -> Network:
     """Return a network, lazily from a store; raise FormatError if it contains something else."""
-    found = load(path, lazy=True, progress=progress, **options)
-    if not isinstance(found, Network):
+    net = load(path, lazy=True, progress=progress, **options)
+    if not isinstance(net, Network):
         raise FormatError(f"{path}: the store does not contain a network")
-    return found
+    return net
 
 
 def chosen(path: str | os.PathLike[str], options: ReadOptions) -> tuple[Format, dict[str, Any]]:
@@ -177,8 +177,8 @@ def format_of(path: str | os.PathLike[str]) -> Format:
         if not path.exists():
             raise MissingFileError(f"{path}: no such file or folder")
         if not path.is_dir():
-            if found := of_suffix(path) or (TORCH if _start(path)[8:9] == b"{" else None):
-                return found
+            if known := of_suffix(path) or (TORCH if _start(path)[8:9] == b"{" else None):
+                return known
             raise FormatError(f"{path}: cannot infer the file format; pass format=")
         here = list(path.iterdir())
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]

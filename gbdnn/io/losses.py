@@ -40,12 +40,12 @@ def losses(net: Network, form: Format, path: object, *, lossy: bool) -> list[str
 
 
 def _losses(net: Network, assumed: Assumed | None) -> dict[str, str]:
-    found: dict[str, str] = {}
+    lost: dict[str, str] = {}
     if assumed is not None:
         for k, info in enumerate(net.infos):
             for kind, what in _lost(info, assumed, last=k == len(net) - 1):
-                found.setdefault(kind, f"{what} (layer {k})")
-    return found
+                lost.setdefault(kind, f"{what} (layer {k})")
+    return lost
 
 
 def _restoring(net: Network, form: Format, lost: dict[str, str]) -> str:

@@ -26,8 +26,8 @@ def read_numpy(path: Path) -> Any:
     fault = "not a file of NumPy arrays"
     with open_checked(path) as file:
         with foreign_errors(path, fault):
-            found = np.load(file, allow_pickle=False)
-            arrays = {"array": found} if isinstance(found, np.ndarray) else dict(found)
+            content = np.load(file, allow_pickle=False)
+            arrays = {"array": content} if isinstance(content, np.ndarray) else dict(content)
         if {"format", "shape"} <= arrays.keys():
             sparse = require("scipy.sparse", "files", "reading a sparse .npz needs SciPy")
             file.seek(0)

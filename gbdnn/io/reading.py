@@ -96,9 +96,9 @@ def unreadable(path: object, err: OSError | ValueError) -> GbdnnError:
     number = getattr(err, "errno", None)
     kind = MissingFileError if number in _NOT_THERE or isinstance(err, ValueError) else ReadError
     fault = f"cannot be read: {getattr(err, 'strerror', None) or err}"
-    found = kind(f"{path}: {'no such file or folder' if number == errno.ENOENT else fault}")
-    found.errno = number
-    return found
+    error = kind(f"{path}: {'no such file or folder' if number == errno.ENOENT else fault}")
+    error.errno = number
+    return error
 
 
 @contextmanager

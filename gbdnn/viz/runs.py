@@ -245,9 +245,9 @@ def plot_balance(
     """
     as_word(of, "of", _LABELS)
     records = as_records(stats, BatchStats, "stats")
-    found = balance(records, workers)
-    spread = getattr(found, of)
-    table = found.workers[np.argsort(-found.workers[of], kind="stable")]
+    load = balance(records, workers)
+    spread = getattr(load, of)
+    table = load.workers[np.argsort(-load.workers[of], kind="stable")]
     at = {name: x for x, name in enumerate(table["worker"].tolist()) if name}
     tops = np.zeros(len(table))
     ax = axes_or_new(ax)

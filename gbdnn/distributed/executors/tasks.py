@@ -240,8 +240,8 @@ def _features(given: Any) -> Any:
     if not isinstance(given, StoredRange):
         return as_features(given, "features")
     with _READING:
-        found = _read_features(given.source)
-    return found[given.start : given.stop]
+        features = _read_features(given.source)
+    return features[given.start : given.stop]
 
 
 def _opened(read: Callable[[], Any]) -> Any:

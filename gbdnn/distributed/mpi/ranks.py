@@ -102,8 +102,8 @@ class Ranks:
             if barrier.Test():
                 break
             sleep(pause)
-        found: list[Any] = self._comm.allgather(mine)
-        return found
+        values: list[Any] = self._comm.allgather(mine)
+        return values
 
     def _described(self, error: BaseException | None) -> GbdnnError | None:
         """Return an error as the other ranks raise it; None if it is another rank's."""

@@ -63,7 +63,7 @@ def find_layers(
     count = None if layers is None else whole_number(layers, "layers", least=1)
     places = [root / "DNN" / f"neuron{n}", root / f"neuron{n}", root]
     for folder in places:
-        if found := layers_in(folder, n):
+        if by_number := layers_in(folder, n):
             break
     else:
         looked = ", ".join(str(place) for place in places)
@@ -71,8 +71,8 @@ def find_layers(
             f"{root}: no layers of {n} neurons; expected files n{n}-l1.tsv, n{n}-l2.tsv, ..."
             f" (or .tsv.gz) in one of {looked}"
         )
-    last = max(found) if count is None else count
-    return in_order(found, range(1, last + 1), f"n{n}-l", ".tsv (or .gz)")
+    last = max(by_number) if count is None else count
+    return in_order(by_number, range(1, last + 1), f"n{n}-l", ".tsv (or .gz)")
 
 
 def find_neurons(directory: str | os.PathLike[str]) -> int:
@@ -136,13 +136,13 @@ def numbered(folder: Path, name: re.Pattern[str]) -> dict[str, dict[int, Path]]:
     """
     with read_errors(folder):
         listing = sorted(folder.iterdir())
-    found: dict[str, dict[int, Path]] = {}
+    files: dict[str, dict[int, Path]] = {}
     for path in listing:
         if match := name.fullmatch(path.name):
-            first = found.setdefault(match[1], {}).setdefault(int(match[2]), path)
+            first = files.setdefault(match[1], {}).setdefault(int(match[2]), path)
             if path.name not in (first.name, first.name + ".gz"):
                 raise ArgumentError(f"{folder}: {first.name} and {path.name} have the same number")
-    return found
+    return files
 
 
 def in_order(files: dict[int, Path], numbers: range, prefix: str, ending: str) -> list[Path]:

@@ -186,14 +186,14 @@ def read_categories(
         whole_number(ninputs, "ninputs", least=0)
     (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)
     order = np.argsort(rows, kind="stable")
-    found = rows[order].astype(np.int64)
-    if (found[1:] == found[:-1]).any():
+    ids = rows[order].astype(np.int64)
+    if (ids[1:] == ids[:-1]).any():
         first, second = first_duplicate(rows)
         raise FormatError(
             f"{path}, line {second + 1}: duplicate input number {int(rows[second]) + 1};"
             f" the first is in line {first + 1}"
         )
-    return found if ninputs is None else found[found < ninputs]
+    return ids if ninputs is None else ids[ids < ninputs]
 
 
 def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:

@@ -211,18 +211,18 @@ def write_matrix_market(
 
 def _files(folder: Path, prefix: str | None) -> list[Path]:
     """Return the files of the one network in `folder`, in the order of their numbers."""
-    found = numbered(folder, _LAYER)
+    networks = numbered(folder, _LAYER)
     if prefix is not None:
-        found = {prefix: found[prefix]} if prefix in found else {}
-    if not found:
+        networks = {prefix: networks[prefix]} if prefix in networks else {}
+    if not networks:
         expected = f"{'<prefix>' if prefix is None else prefix}<number>.mtx"
         raise MissingFileError(f"{folder}: no layers; expected files {expected}")
-    if len(found) > 1:
+    if len(networks) > 1:
         raise ArgumentError(
             f"{folder}: the folder contains several networks; pass prefix=, one of "
-            + ", ".join(repr(name) for name in sorted(found))
+            + ", ".join(repr(name) for name in sorted(networks))
         )
-    [(name, files)] = found.items()
+    [(name, files)] = networks.items()
     return in_order(files, range(0 if 0 in files else 1, max(files) + 1), name, ".mtx")
 
 
@@ -305,9 +305,9 @@ def parse(data: bytes, path: Path) -> Any:
 def _head(data: bytes, path: Path) -> _Head:
     banner = _BANNER.match(data)
     if banner is None:
-        found = ascii(data[:80].split(b"\n")[0].decode("latin-1"))
+        text = ascii(data[:80].split(b"\n")[0].decode("latin-1"))
         raise FormatError(
-            f"{path}, line 1: unsupported Matrix Market banner {found}; expected '%%MatrixMarket"
+            f"{path}, line 1: unsupported Matrix Market banner {text}; expected '%%MatrixMarket"
             " matrix coordinate|array real|integer|pattern general|[skew-]symmetric'"
         )
     layout, field, symmetry = (word.decode().lower() for word in banner.groups())
@@ -379,13 +379,13 @@ def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
     """Return the array for values by columns; for symmetric arrays, of the lower triangle."""
     if head.symmetry == "general":
         return values.reshape(head.shape[::-1]).T
-    found = np.zeros(head.shape, values.dtype)
+    A = np.zeros(head.shape, values.dtype)
     skew = head.symmetry == "skew-symmetric"
     # Columns of the lower triangle are rows of the upper one.
     places = np.triu_indices(head.shape[0], int(skew))
-    found[places] = -values if skew else values
-    found.T[places] = values
-    return found
+    A[places] = -values if skew else values
+    A.T[places] = values
+    return A
 
 
 MATRIX_MARKET = Format(

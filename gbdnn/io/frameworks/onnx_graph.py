@@ -118,11 +118,11 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
         is_flat = is_flat or operator in ("Flatten", "Reshape")
         given = [constants.get(x) for x in node.input]
         options = {x.name: _attribute(x) for x in node.attribute}
-        found = _Node(name, list(node.input).index(flow), given, options)
+        step = _Node(name, list(node.input).index(flow), given, options)
         if operator == "Reshape":
-            _reshape(found, shape, chain.neurons or math.prod(shape[1:]))
+            _reshape(step, shape, chain.neurons or math.prod(shape[1:]))
         else:
-            _OPERATORS[operator](chain, found)
+            _OPERATORS[operator](chain, step)
         flow = node.output[0]
     outputs = [value.name for value in graph.output]
     if outputs != [flow]:

@@ -300,8 +300,8 @@ def write_torch(net: Network, path: str | os.PathLike[str], *, lossy: bool = Fal
 def _state_of(checkpoint: Any) -> Any:
     """Return the state_dict in a checkpoint, or the checkpoint itself."""
     names = ("state_dict", "model_state_dict") if isinstance(checkpoint, Mapping) else ()
-    found = (checkpoint[name] for name in names if isinstance(checkpoint.get(name), Mapping))
-    return next(found, checkpoint)
+    states = (checkpoint[name] for name in names if isinstance(checkpoint.get(name), Mapping))
+    return next(states, checkpoint)
 
 
 def _in_order(weights: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -226,8 +226,8 @@ def _add_function(chain: Chain, node: torch.fx.Node, name: str, counts: set[torc
             raise unsupported(name, "a bound is not a number")
         chain.clamp(low, high, name)
     elif function == "flatten":
-        found: Any = _FLATTENED | dict(zip(_FLATTENED, args, strict=False)) | options
-        start, end = found["start_dim"], found["end_dim"]
+        dimensions: Any = _FLATTENED | dict(zip(_FLATTENED, args, strict=False)) | options
+        start, end = dimensions["start_dim"], dimensions["end_dim"]
         if start != 1 or end not in (1, -1):
             raise unsupported(name, f"it flattens dimensions {start} to {end}, not 1 to -1")
     elif function in ("view", "reshape"):

@@ -93,10 +93,10 @@ def write_features(
         for n, batch in enumerate(batches):
             what = f"batch {n}"
             batch = as_features(batch, what)
-            found = shape_of(batch, what)[1]
-            width = found if width is None else width
-            if found != width:
-                raise ShapeError(f"{what} has {found} columns but the features have {width}")
+            columns = shape_of(batch, what)[1]
+            width = columns if width is None else width
+            if columns != width:
+                raise ShapeError(f"{what} has {columns} columns but the features have {width}")
             own = floating(dtype_of(batch), what)
             kind = own if kind is None else kind
             if dtype is None and own != kind:
@@ -247,15 +247,15 @@ class StoredFeatures:
         first = bisect_right(self._starts, start) - 1
         covered = [i for i in range(first, len(self._parts)) if self._starts[i] < stop]
         if len(covered) == 1:
-            found = self._cut(first, start, stop)
+            rows = self._cut(first, start, stop)
         else:
             # The sizes of parts between the first and the last are in the index.
             ends = {i: self._cut(i, start, stop) for i in (*covered[:1], *covered[-1:])}
             nvals = sum(ends[i].nvals if i in ends else self._parts[i]["nvals"] for i in covered)
             blocks = (ends[i] if i in ends else self._read(i) for i in covered)
-            found = SparseRows.collected(blocks, stop - start, nvals, self.ncols, self.dtype)
+            rows = SparseRows.collected(blocks, stop - start, nvals, self.ncols, self.dtype)
         ids = np.arange(start, stop)
-        return SparseRows(found.indptr, found.columns, found.values, self.ncols, ids)
+        return SparseRows(rows.indptr, rows.columns, rows.values, self.ncols, ids)
 
     def batches(self, inputs: int) -> Iterator[StoredRows]:
         """Yield ``X[start:stop]`` of `inputs` rows each; the last range may be shorter."""

@@ -196,20 +196,20 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the content of a file of `write_json`, or raise MissingFileError or FormatError."""
     try:
-        found = json.loads(read_bytes(path))
+        record = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as err:
         raise FormatError(f"{path}: the file is damaged: {err}") from err
-    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+    if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise FormatError(f"{path}: not a file of a gbdnn store")
-    if found.get("version") != _VERSION:
+    if record.get("version") != _VERSION:
         raise FormatError(
-            f"{path}: unsupported version {found.get('version')} of the format; this gbdnn reads"
+            f"{path}: unsupported version {record.get('version')} of the format; this gbdnn reads"
             f" version {_VERSION}"
         )
-    told = found.pop("xxh3_64", None)
-    if told != checksum(json.dumps(found).encode()):
+    told = record.pop("xxh3_64", None)
+    if told != checksum(json.dumps(record).encode()):
         raise FormatError(f"{path}: the file is damaged: its checksum differs")
-    return {**found, "xxh3_64": told}
+    return {**record, "xxh3_64": told}
 
 
 def _locked(folder: Path) -> int:

@@ -135,19 +135,19 @@ def _begun(
     """Return where the parts of the unfinished run begin; None if there is none to continue."""
     has_parts = any(folder.glob("part-*.json"))
     unfinished = _read(folder / RUN, {"run": dict, "starts": [int]}) if has_parts else {}
-    found: list[int] = unfinished.get("starts", [])
+    begun: list[int] = unfinished.get("starts", [])
     difference = _difference(run, unfinished.get("run", run))
-    if not difference and found != sorted({0, *found, starts[-1]}):  # none, or damaged
+    if not difference and begun != sorted({0, *begun, starts[-1]}):  # none, or damaged
         return None
-    if not difference and batch is not None and found != starts:
-        sizes = [begin[1] - begin[0] for begin in (found, starts)]
+    if not difference and batch is not None and begun != starts:
+        sizes = [begin[1] - begin[0] for begin in (begun, starts)]
         difference = f" (its parts have {sizes[0]:,} inputs, not {sizes[1]:,})"
     if difference and not restart:
         raise OutputError(
             f"{folder}: the folder contains a different, unfinished run{difference}; choose another"
             " folder or pass restart=True to discard it"
         )
-    return None if difference else found
+    return None if difference else begun
 
 
 def _difference(run: dict[str, str], other: dict[str, str]) -> str:
@@ -188,8 +188,8 @@ def write_part(path: str | os.PathLike[str], Y: gb.Matrix) -> None:
 def _read(path: Path, form: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a JSON file, or an empty dict if it is missing or invalid."""
     try:
-        found = read_json(path)
-        require_form(found, form, path.name)
+        record = read_json(path)
+        require_form(record, form, path.name)
     except (MissingFileError, ValueError):
         return {}
-    return found
+    return record
