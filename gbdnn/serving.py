@@ -69,9 +69,11 @@ class CompiledNetwork:
     def _prepare(self) -> None:
         """Compile and prepare what calls need."""
         found = self.engine in ("auto", "fused") and is_shallow(self.network)
+        codes = [FUSED.code(self._dtype, one_by_one=some) for some in (False, True)]
         if found and self.engine == "fused":
-            FUSED.code(self._dtype).required()
-        self._is_shallow = found and FUSED.code(self._dtype).functions() is not None
+            for code in codes:
+                code.required()
+        self._is_shallow = found and all(code.functions() is not None for code in codes)
         if self._is_shallow:
             # Prepare all paths: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):

@@ -121,7 +121,8 @@ def uncompiled(patch):
     """No compiled code is at hand, and none is due."""
     patch.setattr(Code, "_library_is", lambda *_: False)
     patch.setattr(FUSED, "_codes", FusedKernel()._codes)
-    patch.setattr(costs, "COMPILE", np.inf)
+    for price in ("COMPILE", "COMPILE_SMALL"):
+        patch.setattr(costs, price, np.inf)
 
 
 @pytest.fixture

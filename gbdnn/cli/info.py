@@ -62,7 +62,8 @@ def info(
     if machine or compiled:
         _require_none({"PATH": path, "--check": check} | of_networks, "--machine")
         for name in ("float32", "float64") if compiled else ():
-            FUSED.code(np.dtype(name)).required()
+            for one_by_one in (False, True):
+                FUSED.code(np.dtype(name), one_by_one=one_by_one).required()
         facts = {"machine": found_machine(), "versions": versions(), "fused": FUSED.where()}
     elif path is None:
         raise ArgumentError("missing argument PATH; pass a path or --machine")

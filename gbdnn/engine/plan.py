@@ -259,6 +259,10 @@ class Facts(NamedTuple):
             return self.is_dense or elements <= costs.FEW_ELEMENTS
         return self.is_dense and dense_pays(costs.SPARSEST * elements, self.entries)
 
+    def may_be_one_by_one(self) -> bool:
+        """Whether inputs can be computed one by one rather than as a block."""
+        return self.inputs <= costs.SINGLES and self.may_be_single_window()
+
 
 class Plan(NamedTuple):
     """What `infer` decides before it runs; made by `gbdnn.plan`, shown as a table.
@@ -525,8 +529,12 @@ def plan_of(
         is_watched=callback is not None,
         # Of a network on disk, every run prepares the layers that it reads.
         prepares_from=_past(net).left(preparing) if prepares else 0.0,
-        compiles_from=FUSED.code(of_net.dtype).work_left() if auto else 0.0,
+        compiles_from=0.0,
     )
+    if auto:
+        code = FUSED.code(of_net.dtype, one_by_one=facts.may_be_one_by_one())
+        if work := code.work_left():
+            facts = facts._replace(compiles_from=work)
     if not few or facts.prepares_from or facts.compiles_from:
         plan = choose(facts)
     else:  # with few dense inputs, a plan takes longer to make than to follow
@@ -554,20 +562,21 @@ def settled(plan: Plan, net: Network) -> Plan:
     MissingPackageError
         ``engine="fused"`` without a working numba.
     """
-    facts, dtype = plan.facts, plan.facts.net.dtype
+    facts = plan.facts
+    code = FUSED.code(facts.net.dtype, one_by_one=facts.may_be_one_by_one())
     if facts.engine == "fused":
-        FUSED.code(dtype).required()
+        code.required()
     if facts.engine != "auto":
         return plan
     if plan.kernel == FUSED.name:
-        if FUSED.code(dtype).functions() is not None:
+        if code.functions() is not None:
             if facts.prepares_from:
                 _past(net).made()
             return plan
         plan = choose(facts._replace(compiles_from=math.inf))
     work = facts.work()
     _past(net).went_without(work)
-    FUSED.code(dtype).went_without(work)
+    code.went_without(work)
     return plan
 
 

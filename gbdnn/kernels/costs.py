@@ -77,7 +77,8 @@ MOVE_ROW = 10.0  # start of a neuron's row
 PREPARE_EDGE = 12.0  # preparing an edge for the fused kernel
 PREPARE_LAYER = 200_000.0
 RUN = 350_000.0  # call overhead of a run without compiled code
-COMPILE, COMPILE_GATHER = 5e9, 9e8  # compiling the fused kernel, and the product with a graph
+COMPILE = 5e9  # compiling the fused kernel for blocks
+COMPILE_SMALL = 9e8  # compiling that for single inputs, or the product with a graph
 FROM_IR = 1 / 4  # part of that time if the installation includes LLVM IR, without numba
 AT_ONCE = 1e9  # what takes less is compiled at the first call that gains by it
 

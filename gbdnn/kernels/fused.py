@@ -25,6 +25,7 @@ from gbdnn.kernels.worth import Code
 from gbdnn.runtime.machine import machine
 
 if TYPE_CHECKING:
+    from gbdnn.kernels.compiled.functions import Part
     from gbdnn.kernels.compiled.library import Library
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.kernel import Chain, ChainLayers
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["FUSED", "FusedKernel"]
 
 
-def _library(dtype: str) -> Library:
+def _library(dtype: str, part: Part) -> Library:
     from gbdnn.kernels.compiled.functions import library
 
-    return library(dtype)
+    return library(dtype, part)
 
 
 class FusedKernel:
@@ -47,13 +48,18 @@ class FusedKernel:
 
     def __init__(self) -> None:
         self._codes = {
-            np.dtype(name): Code(partial(_library, name), lambda: costs.COMPILE, "fused kernel")
+            (np.dtype(name), one_by_one): Code(
+                partial(_library, name, "single" if one_by_one else "blocks"),
+                partial(getattr, costs, price),
+                "fused kernel for single inputs" if one_by_one else "fused kernel",
+            )
             for name in ("float32", "float64")
+            for one_by_one, price in ((False, "COMPILE"), (True, "COMPILE_SMALL"))
         }
 
-    def code(self, dtype: np.dtype) -> Code:
-        """Return the compiled code for a dtype."""
-        return self._codes[dtype]
+    def code(self, dtype: np.dtype, *, one_by_one: bool = False) -> Code:
+        """Return the compiled code for a dtype: for blocks, or for inputs `one_by_one`."""
+        return self._codes[dtype, one_by_one]
 
     def is_exact(self, info: LayerInfo) -> bool:
         """Whether initialising with the bias gives the layer's rule."""
@@ -66,8 +72,8 @@ class FusedKernel:
     def where(self) -> dict[str, str]:
         """Return the location of the compiled code for each dtype, and whether it exists."""
         found, suited = {}, "" if machine().has_fma else " (slow: no fused multiply-adds here)"
-        for dtype in self._codes:
-            each = _library(dtype.name)
+        for dtype in map(np.dtype, ("float32", "float64")):
+            each = _library(dtype.name, "blocks")
             there = "" if each.is_at_hand else " (not yet compiled)"
             found[dtype.name] = f"{each.file or 'not kept on disk'}{there}{suited}"
         return found

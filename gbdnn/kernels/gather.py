@@ -228,7 +228,7 @@ def _library(dtype: str) -> Library:
 
 _CODES = {
     np.dtype(name): Code(
-        partial(_library, name), lambda: costs.COMPILE_GATHER, "compiled product with a graph"
+        partial(_library, name), lambda: costs.COMPILE_SMALL, "compiled product with a graph"
     )
     for name in ("float32", "float64")
 }

@@ -65,7 +65,7 @@ case = cache(Case)
 
 @pytest.fixture(params=["auto", "graphblas"])
 def engine(request, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)  # auto compiles small products, too
+    monkeypatch.setattr(gather.costs, "COMPILE_SMALL", -1)  # auto compiles small products, too
     return request.param
 
 

@@ -89,7 +89,7 @@ def test_a_stored_zero_and_a_missing_one_are_the_same():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pieces_and_threads_give_the_same_bits(seed, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)
+    monkeypatch.setattr(gather.costs, "COMPILE_SMALL", -1)
     in_pieces(monkeypatch)
     A, X, _ = case(3 * seed + 1, np.float32)
     assert np.diff(A.indptr).max() > 16
@@ -203,7 +203,7 @@ def test_the_product_can_be_compiled(monkeypatch, dtype):
     """Otherwise GraphBLAS computes it, with a warning, and all others of these tests pass."""
     if not machine().has_fma:
         pytest.skip("no fused multiply-adds")
-    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)
+    monkeypatch.setattr(gather.costs, "COMPILE_SMALL", -1)
     assert gather._compiled(np.dtype(dtype), 0, forced=False) is not None
 
 
