@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from types import SimpleNamespace
 
 import graphblas as gb
 import numpy as np
@@ -14,6 +15,7 @@ from gbdnn import errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
+from gbdnn.kernels.compiled import table
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.kernel import ChainLayers
@@ -124,6 +126,12 @@ def through(weights, Y, Z, dtype, *, droppable=False, tidy=False):
     except errors.NonFiniteError as err:
         return Y, int(re.match(r"layer (\d+)", str(err))[1])
     return Y, -1
+
+
+@pytest.fixture(autouse=True)
+def addresses_are_checked(monkeypatch):
+    """As in Python's development mode."""
+    monkeypatch.setattr(table, "sys", SimpleNamespace(flags=SimpleNamespace(dev_mode=True)))
 
 
 @pytest.mark.pairwise
@@ -291,6 +299,18 @@ def test_rows_into_a_block_and_out_of_it(dtype, shuffled, iso):
     found = back.matrix().to_dense(fill_value=0)
     np.testing.assert_array_equal(found, dense[5:70])
     assert some.matrix().nvals == np.count_nonzero(dense[5:70])
+
+
+@pytest.mark.parametrize("density", [0.2, 1.0])
+def test_an_address_outside_of_its_array_is_found(density):
+    random = np.random.default_rng(0)
+    W = np.where(random.random((40, 50)) < density, 1.0, 0)
+    layer = FUSED.prepare(gbdnn.Network([W])[0], None, None)
+    assert len(table.shares(layer, 3)) == 3
+    records = table.layer_table([layer, None], [True, True], [False, True])
+    records["weights"][0] += layer.arrays["weights"].nbytes + 8
+    with pytest.raises(AssertionError, match=r"weights of a record begins \d+ bytes after"):
+        table.check(records, [layer, None])
 
 
 @pytest.mark.slow

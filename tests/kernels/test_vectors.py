@@ -68,9 +68,9 @@ def test_sums_add_halves_then_neighbours(dtype):
 
 def taken(kind):
     def operation(x, out):
-        a, b, c, d = v.take(x, 4, 1)
-        e, f, g, h = v.take(x, 4, types.int64(x[0]))  # a step that is known at run time
-        for k, number in enumerate((a, b, c, d, e, f, g, h)):
+        a, b, c, d = v.take(x, 4, types.int64(x[0]))  # a step that is known at run time
+        e, f, g, h = v.take(x, 4, 1)
+        for k, number in enumerate((e, f, g, h, a, b, c, d)):
             out[k] = number
 
     return operation

@@ -8,6 +8,7 @@ position of a neuron in the block does not depend on this order.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from gbdnn.kernels.compiled.functions import functions
 from gbdnn.kernels.compiled.record import LAYER, NEAR, filled, stacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.model.layer_info import LayerInfo
@@ -185,6 +186,7 @@ def shares(layer: FusedLayer, count: int) -> np.ndarray:
     strides |= dense if record["dense"] else {"indptr": 8, "pairs": 1}
     for field, stride in strides.items():
         found[field] += ends[:-1] * stride
+    check(found, [layer] * count)
     return found
 
 
@@ -202,6 +204,25 @@ def layer_table(
     checked : sequence of bool
         For each layer, whether to check that its sums are finite.
     """
+    layers = list(layers)
     found = stacked([None if layer is None else layer.record for layer in layers])
     found["droppable"], found["checked"] = list(droppable), list(checked)
+    check(found, layers)
     return found
+
+
+def check(records: np.ndarray, layers: Sequence[FusedLayer | None]) -> None:
+    """In Python's development mode (``python -X dev``), check the addresses in layers' records.
+
+    Compiled code would read any memory.
+
+    Raises
+    ------
+    AssertionError
+        An address is not in an array of this layer.
+    """
+    for record, layer in zip(records, layers, strict=True) if sys.flags.dev_mode else ():
+        for name, array in () if layer is None else layer.arrays.items():
+            past = int(record[name]) - address(array)
+            if not 0 <= past <= array.nbytes:
+                raise AssertionError(f"{name} of a record begins {past} bytes after its array")
