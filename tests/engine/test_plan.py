@@ -27,7 +27,8 @@ HYPER = gb.Matrix.from_coo([7, 2**40 - 1], [0, 3], 1.0, nrows=2**40, ncols=24, d
 def compiled():
     """Plans of ``"auto"`` are those with compiled code, unless a test says otherwise."""
     for dtype in (np.float32, np.float64):
-        FUSED.code(np.dtype(dtype)).required()
+        for one_by_one in (False, True):
+            FUSED.code(np.dtype(dtype), one_by_one=one_by_one).required()
 
 
 def planned(net, X, **options):
