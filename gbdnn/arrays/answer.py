@@ -166,8 +166,8 @@ class Answer:
     def _degrees(self, rows: Sequence[SparseRows]) -> np.ndarray:
         """Return the number of entries of each row."""
         degrees = np.zeros(self._shape[0], np.int64)
-        for each in rows:
-            degrees[each.ids] = each.degrees
+        for part in rows:
+            degrees[part.ids] = part.degrees
         for some in self._written_parts():
             degrees[some] = np.count_nonzero(self.present[some], axis=1)
         return degrees

@@ -121,9 +121,9 @@ def as_convolutions(layers: Any, features: Any, dtype: Any) -> list[Convolution]
                 elif not isinstance(item, Convolution):
                     item = Convolution(item, dtype=kind)
                 convolutions.append(item if dtype is None else item.astype(dtype))
-        Network([each.layer for each in convolutions])  # raises if they do not fit
-    for k, each in enumerate(convolutions):
-        if not FULL.is_exact(each.layer) and 0 not in each.layer.shape:
+        Network([convolution.layer for convolution in convolutions])  # raises if they do not fit
+    for k, convolution in enumerate(convolutions):
+        if not FULL.is_exact(convolution.layer) and 0 not in convolution.layer.shape:
             raise ArgumentError(
                 f"layer {k}: graph convolutions require bias_rule='all' if a bias is positive or"
                 " the layer has no ReLU"

@@ -95,7 +95,7 @@ FORMATS: dict[str, Format] = {}
 
 def register(*formats: Format) -> None:
     """Add formats to the list."""
-    FORMATS.update({each.name: each for each in formats})
+    FORMATS.update({form.name: form for form in formats})
 
 
 def of_suffix(path: Path) -> Format | None:

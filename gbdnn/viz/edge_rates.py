@@ -66,24 +66,24 @@ def plot_edge_rates(
     'log'
     """
     given = as_list(rates, "rates must be a list of Rates or outcomes")
-    own = [each if isinstance(each, Rate) else _rate(each) for each in given]
-    asked = {(each.neurons, each.layers) for each in own}
+    own = [rate if isinstance(rate, Rate) else _rate(rate) for rate in given]
+    asked = {(rate.neurons, rate.layers) for rate in own}
     others = [
-        each
-        for each in as_records(PUBLISHED if published is None else published, Rate, "published")
-        if not own or (each.neurons, each.layers) in asked
+        rate
+        for rate in as_records(PUBLISHED if published is None else published, Rate, "published")
+        if not own or (rate.neurons, rate.layers) in asked
     ]
     every = own + others
     if not every:
         raise ArgumentError("there are no edge rates to plot; pass rates or published rates")
-    problems = sorted({(each.neurons, each.layers) for each in every})
+    problems = sorted({(rate.neurons, rate.layers) for rate in every})
     series: dict[str, dict[tuple[int, int], Rate]] = {}  # by label, then by problem
-    for each in every:
-        problem, name, n = (each.neurons, each.layers), _label(each), 1
+    for rate in every:
+        problem, name, n = (rate.neurons, rate.layers), _label(rate), 1
         while problem in series.get(name, {}):
             n += 1
-            name = f"{_label(each)}, no. {n}"
-        series.setdefault(name, {})[problem] = each
+            name = f"{_label(rate)}, no. {n}"
+        series.setdefault(name, {})[problem] = rate
     # labels[p]: series with a bar at problem p, from left to right
     labels = [[name for name, of in series.items() if problem in of] for problem in problems]
     width = 0.84 / max(map(len, labels))
@@ -97,8 +97,8 @@ def plot_edge_rates(
         style: dict[str, Any] = {"facecolor": colour, "edgecolor": "black", "linewidth": 0.5}
         if members[0].effective:
             style = {"facecolor": "white", "edgecolor": colour, "hatch": "////", "linewidth": 1}
-        ax.bar(x, [each.edges_per_second for each in members], width, label=name, **style)
-    lowest = min(each.edges_per_second for each in every)
+        ax.bar(x, [rate.edges_per_second for rate in members], width, label=name, **style)
+    lowest = min(rate.edges_per_second for rate in every)
     ax.set_yscale("log")
     ax.set_ylim(bottom=10 ** np.floor(np.log10(lowest / 2)))
     ax.set_xticks(range(len(problems)), [f"{n:,} x {k:,}" for n, k in problems])

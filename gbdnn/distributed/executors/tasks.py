@@ -215,11 +215,11 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
 _READING = threading.Lock()  # one thread of a worker reads, the others wait for it
 
 
-def _network(given: NetworkSource | Network, memory: int) -> Network:
-    if isinstance(given, Network):
-        return given
+def _network(sent: NetworkSource | Network, memory: int) -> Network:
+    if isinstance(sent, Network):
+        return sent
     with _READING:
-        return _read_network(given, memory)
+        return _read_network(sent, memory)
 
 
 @lru_cache(maxsize=2)
@@ -233,15 +233,15 @@ def _read_features(source: Any) -> Any:
     return _opened(source.features)
 
 
-def _features(given: Any) -> Any:
+def _features(sent: Any) -> Any:
     """Return the features of a task in the form that `as_source` takes."""
-    if isinstance(given, CompactRows):
-        return given.rows(np.arange(len(given.indptr) - 1))
-    if not isinstance(given, StoredRange):
-        return as_features(given, "features")
+    if isinstance(sent, CompactRows):
+        return sent.rows(np.arange(len(sent.indptr) - 1))
+    if not isinstance(sent, StoredRange):
+        return as_features(sent, "features")
     with _READING:
-        features = _read_features(given.source)
-    return features[given.start : given.stop]
+        features = _read_features(sent.source)
+    return features[sent.start : sent.stop]
 
 
 def _opened(read: Callable[[], Any]) -> Any:

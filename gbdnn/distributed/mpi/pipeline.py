@@ -241,13 +241,13 @@ class _Pipeline:
 
 def _checked_cuts(cuts: Any, layers: int, ranks: int) -> tuple[int, ...]:
     """Return cuts as a tuple, or raise ArgumentError."""
-    given = as_list(cuts, "cuts must be a sequence of whole numbers")
-    found = tuple(whole_number(each, "a cut", least=1, most=layers - 1) for each in given)
-    if len(found) != ranks - 1 or list(found) != sorted(set(found)):
+    numbers = as_list(cuts, "cuts must be a sequence of whole numbers")
+    checked = tuple(whole_number(each, "a cut", least=1, most=layers - 1) for each in numbers)
+    if len(checked) != ranks - 1 or list(checked) != sorted(set(checked)):
         raise ArgumentError(
-            f"cuts must be {ranks - 1} ascending numbers for {ranks} ranks, not {list(found)}"
+            f"cuts must be {ranks - 1} ascending numbers for {ranks} ranks, not {list(checked)}"
         )
-    return found
+    return checked
 
 
 def _require_same(shared: Sequence[dict[str, Any]]) -> None:

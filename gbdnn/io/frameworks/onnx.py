@@ -155,13 +155,13 @@ def _nodes(onnx: Any, net: Network) -> tuple[list[Any], list[Any]]:
         constants.append(onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
 
     for k, layer in enumerate(net):
-        given = [flow, f"weights{k}"]
-        constant(given[1], as_csc(layer).toarray(), layer.dtype)
+        inputs = [flow, f"weights{k}"]
+        constant(inputs[1], as_csc(layer).toarray(), layer.dtype)
         if np.ndim(layer.bias) or layer.bias:
-            given.append(f"bias{k}")
-            constant(given[2], layer.bias, layer.dtype)  # 0-D for one number
+            inputs.append(f"bias{k}")
+            constant(inputs[2], layer.bias, layer.dtype)  # 0-D for one number
         flow = f"sums{k}"
-        nodes.append(helper.make_node("Gemm", given, [flow], name=f"layer{k}"))
+        nodes.append(helper.make_node("Gemm", inputs, [flow], name=f"layer{k}"))
         if layer.clip is not None:
             low = f"zero{k}" if layer.activation == "relu" else ""
             if low:

@@ -25,12 +25,12 @@ class _Node(NamedTuple):
 
     name: str
     place: int  # of the activations among its inputs
-    given: list[Any]  # its inputs: arrays for constants, None for others
+    inputs: list[Any]  # arrays for constants, None for others
     options: dict[str, Any]  # its attributes
 
     def array(self, k: int, *, what: str = "input") -> np.ndarray:
         """Return constant input `k` as floats of 32 or 64 bits."""
-        x = self.given[k] if k < len(self.given) else None
+        x = self.inputs[k] if k < len(self.inputs) else None
         if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
             raise unsupported(self.name, f"its {what} is not a dense, constant float tensor")
         return x
@@ -51,11 +51,11 @@ class _Node(NamedTuple):
 
     def others(self) -> list[float]:
         """Return all constant inputs, one number each."""
-        return [self.number(k) for k in range(len(self.given)) if k != self.place]
+        return [self.number(k) for k in range(len(self.inputs)) if k != self.place]
 
     def weights(self) -> Any:
         """Return the right factor of a product."""
-        B = self.given[1] if len(self.given) > 1 else None
+        B = self.inputs[1] if len(self.inputs) > 1 else None
         if self.place != 0 or B is None:
             raise unsupported(self.name, "its right factor is not constant")
         if B.ndim != 2 or B.dtype.kind != "f":
@@ -116,9 +116,9 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
         if not is_flat and operator not in _PASSED:
             raise unsupported(name, f"its input has {len(shape)} dimensions, not two")
         is_flat = is_flat or operator in ("Flatten", "Reshape")
-        given = [constants.get(x) for x in node.input]
         options = {x.name: _attribute(x) for x in node.attribute}
-        step = _Node(name, list(node.input).index(flow), given, options)
+        values = [constants.get(x) for x in node.input]
+        step = _Node(name, list(node.input).index(flow), values, options)
         if operator == "Reshape":
             _reshape(step, shape, chain.neurons or math.prod(shape[1:]))
         else:
@@ -136,7 +136,7 @@ def _gemm(chain: Chain, node: _Node) -> None:
         raise unsupported(node.name, "it transposes its input")
     W = (W.T if options.get("transB", 0) else W) * W.dtype.type(options.get("alpha", 1.0))
     b = None
-    if len(node.given) > 2:
+    if len(node.inputs) > 2:
         b = node.bias(2, W.shape[1])
         b = b * b.dtype.type(options.get("beta", 1.0))
     chain.linear(W, b, node.name)
@@ -152,9 +152,9 @@ def _cast(chain: Chain, node: _Node) -> None:
 def _clip(chain: Chain, node: _Node) -> None:
     # Attributes before operator set 11, where the largest float32 means no bound; then inputs.
     low, high = (node.options.get(key) for key in ("min", "max"))
-    if len(node.given) > 1 and node.given[1] is not None:
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
         low = node.number(1)
-    if len(node.given) > 2 and node.given[2] is not None:
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
         high = node.number(2)
     largest = float(np.finfo(np.float32).max)
     chain.clamp(None if low == -largest else low, None if high == largest else high, node.name)
@@ -168,7 +168,7 @@ def _scaler(chain: Chain, node: _Node) -> None:
 
 def _dropout(chain: Chain, node: _Node) -> None:
     del chain
-    if any(x is not None and np.any(x) for x in node.given[2:]):
+    if any(x is not None and np.any(x) for x in node.inputs[2:]):
         raise unsupported(node.name, "it is in training mode")
 
 
@@ -180,7 +180,7 @@ def _flatten(chain: Chain, node: _Node) -> None:
 
 def _reshape(node: _Node, shape: list[int], neurons: int) -> None:
     """Check that a Reshape keeps one row per input: (-1, n), (0, -1) or the exported number."""
-    to = node.given[1].tolist() if isinstance(node.given[1], np.ndarray) else []
+    to = node.inputs[1].tolist() if isinstance(node.inputs[1], np.ndarray) else []
     if len(to) != 2 or to[0] not in (-1, 0, *shape[:1]) or to[1] not in (-1, neurons or to[1]):
         raise unsupported(node.name, f"its shape {to} does not keep one row per input")
 
