@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, as_path, whole_number
-from gbdnn.errors import FormatError, ShapeError
+from gbdnn.errors import FormatError, GbdnnError, ShapeError
 from gbdnn.io.challenge.tsv import read_tsv
 from gbdnn.io.frameworks.matrix_market import parse
 from gbdnn.io.numpy_files import read_numpy
-from gbdnn.io.reading import WRONG, foreign_errors, open_checked, read_unzipped
+from gbdnn.io.reading import foreign_errors, open_checked, read_unzipped
 from gbdnn.io.store import StoredFeatures, open_features
 from gbdnn.runtime.first_use import gb
 
@@ -213,7 +213,7 @@ def tells_shape(path: Path) -> bool:
     try:
         with open_checked(path) as file:
             return file.read(2) == b"\0\0"
-    except WRONG:  # its reader raises the error
+    except GbdnnError:  # its reader raises the error
         return False
 
 

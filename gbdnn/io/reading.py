@@ -28,9 +28,6 @@ RATIO = 100
 Tables of numbers typically compress to between a third and a tenth of their size.
 """
 
-WRONG = (FormatError, MissingFileError, LookupError, TypeError, ValueError)
-"""Exceptions for a missing or damaged file."""
-
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 _PIECE = 1 << 24  # bytes
 
