@@ -72,7 +72,7 @@ MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge 
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
 DENSE_LAYER = 0.4  # density of the weights from which a layer is computed as dense
-PANEL_EDGES = 8  # edges per neuron and panel that make up for storing sums between panels
+PANEL_EDGES = 16  # edges per neuron and panel that make up for storing sums between panels
 MOVE_ROW = 10.0  # start of a neuron's row
 PREPARE_EDGE = 12.0  # preparing an edge for the fused kernel
 PREPARE_LAYER = 200_000.0
@@ -171,10 +171,13 @@ def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
 def panel_rows(edges: int, nrows: int, ncols: int) -> int:
     """Return the number of block rows per panel, or all rows if panels do not pay.
 
-    A panel has as many rows, of two cache lines each, as the first-level cache holds: 256 for
-    32 KiB. Panels pay if each neuron has several edges in each panel.
+    At a density of 10 %, a panel has as many rows, of two cache lines each, as the first-level cache
+    holds: 256 for 32 KiB. It has up to a third more or less if neurons have fewer or more edges,
+    since sums are stored after each panel. Panels pay if each neuron has several edges in each.
     """
-    size = min(max(machine().caches[0] // 128, 128), 512)
+    density = edges / max(nrows * ncols, 1)
+    fitting = machine().caches[0] / 128 * min(max(0.1 / max(density, 1e-9), 2 / 3), 4 / 3)
+    size = min(max(round(fitting), 128), 512)
     panels = -(-nrows // size)
     if panels > 1 and edges >= PANEL_EDGES * ncols * panels:
         return size

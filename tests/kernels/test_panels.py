@@ -55,12 +55,17 @@ def test_a_sum_that_leaves_the_range_in_an_early_panel_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_panels_are_for_neurons_with_some_edges_in_each(name, on):
-    """They fit the first-level cache: a row of two cache lines each."""
+def test_panels_are_for_neurons_with_some_edges_in_each(name, on, monkeypatch):
+    """At 10 %, they fit the first-level cache: a row of two cache lines each."""
     on(name)
-    rows = costs.panel_rows(2048 * 2048 // 2, 2048, 2048)
-    assert 128 <= rows <= max(128, MACHINES[name].caches[0] // 128)
-    panels = -(-2048 // rows)
-    least = costs.PANEL_EDGES * panels * 2048
-    assert costs.panel_rows(least, 2048, 2048) == rows
-    assert costs.panel_rows(least - 1, 2048, 2048) == 2048
+    square = 4096 * 4096
+    half = costs.panel_rows(square // 2, 4096, 4096)
+    each = square // 2 // 4096 / -(-4096 // half)  # edges of a neuron in a panel
+    monkeypatch.setattr(costs, "PANEL_EDGES", each + 1)
+    assert costs.panel_rows(square // 2, 4096, 4096) == 4096
+    monkeypatch.setattr(costs, "PANEL_EDGES", 0)
+    tenth, twentieth = (costs.panel_rows(square // n, 4096, 4096) for n in (10, 20))
+    fitting = MACHINES[name].caches[0] / 128
+    assert 128 <= half <= tenth <= twentieth <= 512
+    assert tenth == np.clip(round(fitting), 128, 512)
+    assert half == np.clip(round(fitting * 2 / 3), 128, 512)
