@@ -93,7 +93,7 @@ def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 KINDS = {
     "real-networks": (_real_networks, "comparison/real_networks.py --nthreads 1 --nthreads 2"),
-    "accelerate": (_accelerate, "comparison/accelerate.py --nthreads 2"),
+    "accelerate": (_accelerate, "comparison/accelerate.py --nthreads 2 --rounds 5"),
     "graph": (
         _graph,
         "comparison/graph.py --what gcn,sage --nthreads 1,2 --graph arxiv --graph products",
