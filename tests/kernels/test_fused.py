@@ -319,8 +319,8 @@ def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     """Those for AVX-512 and those for AVX2, on whatever runs this."""
     from gbdnn.kernels.compiled import functions as module
     from gbdnn.kernels.compiled.chain import make_chain
-    from gbdnn.kernels.compiled.layer import kinds
     from gbdnn.kernels.compiled.library import Library
+    from gbdnn.kernels.compiled.vectors import kinds
 
     monkeypatch.setenv("GBDNN_CACHE_DIR", "")
     random = np.random.default_rng(3)

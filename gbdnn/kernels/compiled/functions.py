@@ -1,4 +1,4 @@
-"""The compiled functions, for FP32 and FP64, in four libraries that are compiled separately.
+"""The compiled functions: four libraries for each dtype, which are compiled separately.
 
     library("float32", "blocks").functions()["chain"](address(plan), 0, 120, ...)
 
@@ -23,7 +23,7 @@ __all__ = ["Part", "functions", "libraries", "library"]
 
 Part = Literal["blocks", "single", "steps", "gather"]
 
-# Number of arguments of each function
+# Number of arguments of each function, to load machine code without numba
 _SHARES = {"lead": 1, "assist": 3}
 _ARGUMENTS: dict[Part, dict[str, int]] = {
     "blocks": _SHARES | {

@@ -12,13 +12,13 @@ cache, and each is loaded once for two multiply-adds. If few neurons share their
 the same number of edges are computed together in narrow tiles, which hides the latency of the
 multiply-adds.
 
-Rows read in random order come from the L2 cache. If neurons have enough edges in each panel (a few
-hundred rows, which fit the L1 cache for one tile), the edges are sorted by panel. All neurons
-process the edges of one panel before the next, and sums are stored in between, which does not
-change their bits.
+Rows read in random order come from the L2 cache. If neurons have enough edges in each panel of rows
+(`costs.panel_rows`; 2048 in training), the edges are sorted by panel, so that a tile's part of a
+panel stays in the L1 cache (L2 in training). All neurons process the edges of one panel before the
+next, and sums are stored in between, which does not change their bits.
 
-A dense layer needs no row numbers. Computing six neurons together reaches the speed of a BLAS, and
-the result has the same bits as a sparse layer with the same weights.
+A dense layer needs no row numbers. Computing six or twelve neurons together reaches the speed of a
+BLAS, and the result has the same bits as a sparse layer with the same weights.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ from functools import cache
 
 from numba import njit, types
 
+from gbdnn.kernels.compiled.record import DENSE_GROUP
 from gbdnn.kernels.compiled.tiles import Columns, Strip, make_tile
-from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, Kinds, kinds, offset
+from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, Kinds, offset
 
-__all__ = ["Kinds", "kinds", "make_layer"]
+__all__ = ["make_layer"]
 
 
 @cache  # several functions of a library call it
 def make_layer(kind: Kinds, pair_lines: int):
     """Return ``layer(record, block, inputs)`` for one dtype.
 
+    `pair_lines` is the width of the widest tile for a pair, in cache lines (`library.pair_lines`).
     If the record is masked, a sum is stored where the block `mask` lies between the record's
     limits, and 0 elsewhere: for gradients.
     """
@@ -44,7 +46,8 @@ def make_layer(kind: Kinds, pair_lines: int):
     widest_in_pairs = pair_lines * lanes
     sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines) for n in (4, 2, 1))
     dense = _make_dense(kind, pair_lines)
-    # Rows that exceed the L1 cache, and edges per neuron that amortize another pass over them.
+    # Without AVX-512, tiles of two lines are faster for pairs, and for layers of more rows than the
+    # L1 cache holds with many edges per neuron.
     far_rows, many_edges = 256, 20
 
     @njit(**COMPILED)
@@ -106,6 +109,7 @@ def _columns(record, panel):
 
 def _make_sweep(kind: Kinds, lines: int, pair_lines: int):
     """Return a function that computes one tile of inputs for one panel of a layer's rows."""
+    # Neurons of tiles of 4, 2, 1 lines: 1, 2, 4 with AVX2; 2, 4, 8 with AVX-512.
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
     pair = make_tile(kind, lines, 2, "same")
     some = make_tile(kind, lines, several, "own")
@@ -123,6 +127,7 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int):
             if in_pairs and pairs[j]:
                 pair(layer, strip, j, first, edges)
                 j += 2
+            # Columns ascend by degree: the first and the last show whether all have as many edges.
             elif by_degree and last <= ncols and indptr[last] - indptr[last - 1] == edges:
                 some(layer, strip, j, first, edges)
                 j += several
@@ -140,25 +145,27 @@ def _make_dense(kind: Kinds, pair_lines: int):
     Weights are read in groups that stay in the L2 cache for all tiles of the block.
     """
     lanes = kind.lanes
-    # Sums held in registers: 12 with AVX2, 24 with AVX-512.
-    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines)
-    sweep4 = _make_dense_sweep(kind, 4, 6) if pair_lines == 4 else sweep1
-    widest = 4 * lanes if pair_lines == 4 else lanes
+    # Tiles of one line have 6 neurons with AVX2, 12 with AVX-512; wide ones have 6 neurons.
+    narrow = wide = _make_dense_sweep(kind, 1, 3 * pair_lines)
+    widest = lanes
+    if pair_lines == 4:
+        wide, widest = _make_dense_sweep(kind, 4, 6), 4 * lanes
     group_bytes, size = 1 << 17, LINE // lanes
 
     @njit(**COMPILED)
     def dense(record, block, whole):
         ncols = record.ncols
-        group = max(1, group_bytes // (24 * size * max(1, record.nrows))) * 24
+        group = group_bytes // (DENSE_GROUP * size * max(1, record.nrows))
+        group = max(1, group) * DENSE_GROUP
         for first in range(0, ncols, group):
             last = min(ncols, first + group)
             t = types.int64(0)
             while t < whole:
                 if whole - t >= widest:
-                    sweep4(record, first, last, _strip(block, t))
+                    wide(record, first, last, _strip(block, t))
                     t += widest
                 else:
-                    sweep1(record, first, last, _strip(block, t))
+                    narrow(record, first, last, _strip(block, t))
                     t += lanes
 
     return dense

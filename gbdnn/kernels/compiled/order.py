@@ -1,4 +1,4 @@
-"""The order in which a layer's neurons are computed; neurons with equal rows are consecutive."""
+"""The edges of a layer in the order in which neurons are computed."""
 
 from __future__ import annotations
 

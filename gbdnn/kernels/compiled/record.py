@@ -15,7 +15,18 @@ from gbdnn.kernels.addresses import address
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["EDGES", "JOB", "LAYER", "NEAR", "PLAN", "PRODUCT", "STEPS", "filled", "stacked"]
+__all__ = [
+    "DENSE_GROUP",
+    "EDGES",
+    "JOB",
+    "LAYER",
+    "NEAR",
+    "PLAN",
+    "PRODUCT",
+    "STEPS",
+    "filled",
+    "stacked",
+]
 
 
 class Layout:
@@ -24,8 +35,9 @@ class Layout:
     Parameters
     ----------
     names : mapping of str to str
-        For each kind, names of its fields: "int64" and "float64" are numbers, "int64*" addresses of
-        int64 numbers, and "real*" of numbers of the dtype that the compiled code computes in.
+        For each kind, names of its fields: "float64" are numbers, "int64" numbers and addresses of
+        other records, "int64*" addresses of int64 numbers, and "real*" of numbers of the dtype that
+        the compiled code computes in.
 
     Attributes
     ----------
@@ -46,8 +58,8 @@ class Layout:
 LAYER = Layout({
     # weight_step and bias_step are 1, or 0 if one number is valid for all.
     # paired: most columns are in pairs; dense: all weights are stored; droppable: activations are
-    # counted; checked: infinite sums are looked for; masked: the limits apply to a mask; first:
-    # the column of the layer that is the first of this record.
+    # counted; checked: infinite sums are looked for; masked: sums are kept where a mask lies
+    # between the limits; first: for single inputs, the column of the layer that is the first here.
     "int64": "nrows ncols edges weight_step bias_step paired dense droppable checked masked panels"
     " first",
     "int64*": "indptr",
@@ -79,15 +91,20 @@ JOB = Layout({
 })  # fmt: skip
 
 STEPS = Layout({
+    # forward, backward: records LAYER of all layers; edges: records EDGES. Blocks are those of a
+    # share of `share_lines` lines of inputs. targets: int64 labels, or numbers per output.
     "int64": "layers batch count forward backward edges share_lines stride loss optimizer threads"
     " passes row_stride column_stride targets",
     "int64*": "Y_blocks D_blocks indices barrier stopped",
+    # rates: three numbers per step. constants: momentum or beta1, beta2, epsilon, weight decay, and
+    # the largest norm of a gradient, or 0.
     "real*": "limits X sample_weights rates constants",
     "float64*": "losses",
     "uint8*": "hits",
 })  # fmt: skip
 
 EDGES = Layout({
+    # cuts: first column of each thread; first, second: moments; squares: of gradients, by column.
     "int64": "nrows ncols edges dense panels",
     "int64*": "indptr cuts",
     "uint32*": "rows places transposed_edges",
@@ -95,6 +112,7 @@ EDGES = Layout({
     "float64*": "squares",
 })  # fmt: skip
 
+DENSE_GROUP = 24  # columns, a multiple of the neurons that a dense tile computes together
 NEAR = 1 << 16  # most neurons of a layer that single inputs address with uint16
 
 CROSS_ENTROPY, SQUARED_ERROR = range(2)  # losses
@@ -105,9 +123,9 @@ FORWARD, LOSS_GRADIENT, BACKWARD, UPDATE = 1, 2, 4, 8
 
 
 def filled(layout: Layout, known: Mapping[str, float | np.ndarray | None]) -> np.ndarray:
-    """Return a record of numbers and of addresses of arrays; missing fields are 0."""
+    """Return a record of numbers and of addresses of contiguous arrays; missing fields are 0."""
     given = (known.get(name) for name in layout.kinds)
-    values = tuple(x if isinstance(x, float) else address(x) for x in given)
+    values = tuple(address(x) if isinstance(x, np.ndarray) else x or 0 for x in given)
     return np.array(values, layout.dtype)
 
 

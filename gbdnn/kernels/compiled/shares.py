@@ -87,7 +87,7 @@ def _make_shares(kind: Kinds, is_finite, compute):
         each layer, the numbers of shares that threads have begun and completed.
 
     ``compute`` computes a share. It takes and returns the number of living neurons before a layer,
-    -1 if the thread has not counted them; it returns -2 if a sum is not finite.
+    -1 if the thread has not counted them; it returns -2 if a sum is not finite. Blocks count none.
     """
     i64, job_record, layer_record = types.int64, Record(JOB, kind), Record(LAYER, kind)
 

@@ -385,7 +385,7 @@ def _make_update(kind: Kinds):
 
     @njit(**COMPILED)
     def sgd(w, g, v, count, rates, constants, decay, nesterov):
-        """V = momentum v + g + decay w;  w -= lr v, or lr (g + decay w + momentum v)."""
+        """With d = g + decay w:  v = momentum v + d;  w -= lr v, or lr (d + momentum v)."""
         lr, momentum = rates[0], constants[0]
         for e in range(count):
             d = g[e] + decay * w[e]

@@ -1,9 +1,9 @@
 """A network's layers for compiled code: one record of integers, mostly addresses, per layer.
 
 Layers of any size, with one bias or one per neuron and iso-valued or distinct weights, form one
-int64 array, whose address is passed to compiled functions. Columns of a layer are sorted such that
-those with the same rows are consecutive; the tile computes them in pairs from the L1 cache. The
-position of a neuron in the block does not depend on this order.
+array, whose address is passed to compiled functions. Columns of a layer are sorted by their rows if
+most have those of another one, so that a tile computes them in pairs; else by degree. Panels and
+dense layers keep their order. The position of a neuron in the block does not depend on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import LAYER, NEAR, filled, stacked
+from gbdnn.kernels.compiled.record import DENSE_GROUP, LAYER, NEAR, filled, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["FusedLayer", "layer_table", "prepare", "shares"]
-
-_TOGETHER = 24  # columns of a dense layer that are computed together, at most
 
 
 class FusedLayer(NamedTuple):
@@ -171,7 +169,7 @@ def shares(layer: FusedLayer, count: int) -> np.ndarray:
     arrays, record, parts = layer.arrays, layer.record, np.arange(count + 1) / count
     if record["dense"]:
         indptr = record["nrows"] * np.arange(layer.ncols + 1)
-        ends = np.rint(parts * layer.ncols / _TOGETHER).astype(np.int64) * _TOGETHER
+        ends = np.rint(parts * layer.ncols / DENSE_GROUP).astype(np.int64) * DENSE_GROUP
         ends = np.minimum(ends, layer.ncols)
     else:
         indptr = arrays["indptr"]

@@ -13,9 +13,11 @@ about eight independent sums hide its latency. A tile computes several neurons f
 of inputs to have as many. Which rows its neurons read makes three variants:
 
 ======  ========================================  ================================================
-`same`  the same: loaded once for all neurons     challenge 1.3 times as fast as one by one
-`own`   rows of their own, equally many           1.1 to 1.2 for one or two lines of inputs
-`all`   every row, which needs no row numbers     layers with most of the edges 1.3
+reads   rows of a tile's neurons                  speed relative to one neuron at a time
+======  ========================================  ================================================
+`same`  the same: loaded once for all neurons     1.3 in the challenge's networks
+`own`   rows of their own, equally many           1.1 to 1.2 for tiles of one or two lines
+`all`   every row, which needs no row numbers     1.3 for nearly dense layers
 ======  ========================================  ================================================
 
 If a layer is computed in panels of rows, tiles of all but the first panel start from stored sums,
@@ -53,7 +55,7 @@ class Strip(NamedTuple):
     """Some cache lines of inputs at all neurons: pointers to the first input.
 
     ``live[q]`` counts the nonzero activations of input q, and ``overflow[q]`` becomes nonzero if a
-    sum of input q is not finite. `mask` is a block that the limits apply to, for gradients.
+    sum of input q is not finite. `mask` is a block, read only if the layer is masked.
     """
 
     Y: Any
@@ -79,23 +81,26 @@ class Columns(NamedTuple):
     ends: Any  # whether the limits are applied
     counts: Any  # whether to count nonzero activations
     checks: Any  # whether to look for sums that are not finite
-    masked: Any  # whether the limits apply to a mask, where sums are stored
+    masked: Any  # whether, instead, sums are kept where the mask lies between the limits
 
 
 def make_tile(kind: Kinds, lines: int, neurons: int, reads: str):
-    """Return ``tile``, which computes some neurons for `lines` cache lines of inputs."""
+    """Return ``tile``, which computes some neurons for `lines` cache lines of inputs.
+
+    `reads` is "same", "own" or "all", and fixed when numba compiles.
+    """
     width = lines * kind.lanes
 
     @njit(**INLINED)
-    def tile(layer, strip, j, first, edges):
+    def tile(columns, strip, j, first, edges):
         """Compute neurons from j on; their edges, `edges` each, begin at `first`."""
-        step, stride = layer.step, strip.stride
-        w, rows = offset(layer.weights, first * step), offset(layer.rows, first)
-        places = take(offset(layer.places, j), neurons, 1)
+        step, stride = columns.step, strip.stride
+        w, rows = offset(columns.weights, first * step), offset(columns.rows, first)
+        places = take(offset(columns.places, j), neurons, 1)
         z = row(strip.Z, places, stride)
-        if layer.begins:
-            bias = offset(layer.bias, j * layer.bias_step)
-            s = splat(take(bias, neurons, layer.bias_step), width)
+        if columns.begins:
+            bias = offset(columns.bias, j * columns.bias_step)
+            s = splat(take(bias, neurons, columns.bias_step), width)
         else:
             s = load(z, width)
         for e in range(edges):
@@ -106,17 +111,17 @@ def make_tile(kind: Kinds, lines: int, neurons: int, reads: str):
             y = load(place, width)
             s = fma(take(w, neurons, edges * step), y, s)
             w, rows = offset(w, step), offset(rows, 1)
-        if not layer.ends:
+        if not columns.ends:
             store(z, s)
-        elif layer.masked:
+        elif columns.masked:
             y = load(row(strip.mask, places, stride), width)
-            store(z, inside(y, layer.low, layer.high, s))
+            store(z, inside(y, columns.low, columns.high, s))
         else:
-            new = between(s, layer.low, layer.high)
+            new = between(s, columns.low, columns.high)
             store(z, new)
-            if layer.counts:
+            if columns.counts:
                 count_nonzero(strip.live, new)
-            if layer.checks:
+            if columns.checks:
                 note(strip.overflow, s)
 
     return tile

@@ -8,10 +8,10 @@
 `Vec(real, width)` is an LLVM vector, which LLVM splits into registers: one of 64 bytes with
 AVX-512, two with AVX2, four with NEON.
 
-**Tuples.** Every operation applies to tuples, too, element by element; arguments that are not
-tuples are the same for all elements. `take` returns a tuple of numbers, `row` of these a tuple of
-pointers, and `load` a tuple of vectors: the loop above computes several neurons if it takes their
-weights, and their rows unless these are the same.
+**Tuples.** Operations on numbers, pointers and vectors apply to tuples, too, element by element;
+arguments that are not tuples are the same for all elements. `take` returns a tuple of numbers,
+`row` of these a tuple of pointers, and `load` a tuple of vectors: the loop above computes several
+neurons if it takes their weights, and their rows unless these are the same.
 
 Addresses need not be multiples of a vector's size; those of blocks are, which costs less time.
 """
@@ -185,7 +185,7 @@ def take(typing, pointer, count, step):
             found = [builder.extract_element(whole, _I32(n)) for n in range(4)]
         else:
             steps = [builder.mul(values[2], _I64(n)) for n in range(result.count)]
-            found = [builder.load(builder.gep(values[0], [each])) for each in steps]
+            found = [builder.load(builder.gep(values[0], [k])) for k in steps]
         return context.make_tuple(builder, result, found)
 
     # numba finds `generate` again by this signature, so it has a literal step as such.
@@ -246,7 +246,7 @@ def _masked(builder, verb, pointer, vector, count, value):
     arguments = (*arguments, value) if verb == "load" else (value, *arguments)
     name = f"llvm.masked.{verb}.v{vector.count}f{8 * size}.p0"
     result = vector if verb == "load" else ir.VoidType()
-    signature = ir.FunctionType(result, [each.type for each in arguments])
+    signature = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), arguments)
 
 
@@ -349,7 +349,7 @@ def note(typing, pointer, s):
 
 @intrinsic
 def any_infinite(typing, vectors):
-    """Return whether a number of a vector, or of a tuple of vectors, is not finite."""
+    """Return whether a number in a tuple of vectors is not finite."""
 
     def generate(context, builder, signature, values):
         found = ir.IntType(1)(0)
@@ -375,7 +375,7 @@ def larger(typing, vectors, most):
         kind = integers_of(values[1].type)
         any_but_sign = ir.Constant(kind, [(1 << (kind.element.width - 1)) - 1] * kind.count)
         found = [builder.extract_value(values[0], k) for k in range(vectors.count)]
-        found = [builder.and_(builder.bitcast(each, kind), any_but_sign) for each in found]
+        found = [builder.and_(builder.bitcast(x, kind), any_but_sign) for x in found]
         found.append(builder.bitcast(values[1], kind))
         while len(found) > 1:  # a tree, since each step waits for the last one
             a, b = found.pop(0), found.pop(0)
