@@ -89,12 +89,12 @@ def make_tile(kind: Kinds, lines: int, neurons: int, reads: str):
 
     `reads` is "same", "own" or "all", and fixed when numba compiles.
     """
-    width = lines * kind.lanes
+    width, has_all = lines * kind.lanes, reads == "all"
 
     @njit(**INLINED)
     def tile(columns, strip, j, first, edges):
         """Compute neurons from j on; their edges, `edges` each, begin at `first`."""
-        step, stride = columns.step, strip.stride
+        step, stride = 1 if has_all else columns.step, strip.stride
         w, rows = offset(columns.weights, first * step), offset(columns.rows, first)
         places = take(offset(columns.places, j), neurons, 1)
         z = row(strip.Z, places, stride)
