@@ -373,7 +373,7 @@ def test_the_calls_are_right(calls):
 
 def test_wrong_values(calls):
     faults, count = wrong_values(calls)
-    assert count > 2300  # without optional packages, too
+    assert count > 2200  # without optional packages, too
     assert not faults, "\n".join([f"{len(faults)} of {count}", *faults])
 
 
