@@ -15,7 +15,7 @@ SOURCE = [
     "tests/support/oracles.py", "tests/test_inference.py",
 ]  # fmt: skip
 WHEEL = ["gbdnn/__init__.py", "gbdnn/challenge/published.toml", "gbdnn/py.typed"]
-INTERMEDIATE = 12  # files: inference, training, graphs; FP32, FP64; AVX2, AVX-512
+INTERMEDIATE = 16  # files: blocks, single inputs, training, graphs; FP32, FP64; AVX2, AVX-512
 # Made by runs, builds and tools.
 MADE = re.compile(
     r"(^|/)(__pycache__|_build|_generated|\.[a-z]+_cache|\.hypothesis|\.ipynb_checkpoints|\.venv|"
