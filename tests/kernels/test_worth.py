@@ -103,3 +103,37 @@ def test_the_first_large_graph_product_is_compiled(edges, kernel, monkeypatch):
     rows = gbdnn.arrays.sparse_rows.SparseRows.from_array(np.ones((1, edges), "f4"))
     monkeypatch.setattr(Library, "functions", lambda _: {"gather": len})
     assert gather.Gather(rows, "sum", 1, 64).kernel == kernel
+
+
+def test_code_for_single_inputs_is_for_calls_without_blocks(monkeypatch):
+    uncompiled(monkeypatch)
+    found = code(0.9e9)
+    monkeypatch.setitem(FUSED._codes, (np.dtype(float), True), found)
+    assert found.functions()
+    net, x = gbdnn.Network([np.eye(8)] * 2), np.ones((1, 8))
+    assert gbdnn.plan(net, x).kernel == "fused"
+    assert gbdnn.plan(net, x, deduplicate=True).kernel == "full"
+    assert gbdnn.plan(net, np.ones((costs.SINGLES + 1, 8))).kernel == "full"
+
+
+def test_a_compiled_network_needs_the_code_for_single_inputs(monkeypatch):
+    broken = code(0.9e9, Library(RuntimeError("no LLVM")))
+    monkeypatch.setitem(FUSED._codes, (np.dtype(float), True), broken)
+    with pytest.warns(RuntimeWarning, match="no fused kernel, .*: RuntimeError: no LLVM"):
+        run = gbdnn.compile([2 * np.eye(3)])
+    np.testing.assert_array_equal(run(np.ones(3)), [2, 2, 2])
+
+
+def test_a_single_input_is_divided_only_if_another_thread_helps(monkeypatch):
+    from gbdnn.kernels.fused_shares import FusedSingle
+
+    layer = gbdnn.Network([np.eye(40)])[0]
+    whole, shares = ([FUSED.prepare_single(layer, 2.0, n)] for n in (1, 2))
+    single, used = FusedSingle(whole, shares, [layer.info], 1e3), []
+    helps = iter([False, True, False])
+    monkeypatch.setattr(single._job, "wake_helpers", lambda: next(helps))
+    monkeypatch.setattr(single._job, "set", lambda **fields: used.append(fields["shares"]))
+    monkeypatch.setattr(single._job, "run", lambda: 0)
+    for _ in range(3):
+        single.run(np.ones(40), np.empty(40))
+    assert used == [1, 2, 1]
