@@ -21,24 +21,16 @@ from gbdnn.kernels import costs
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import reordered
-from gbdnn.kernels.worth import Code
+from gbdnn.kernels.worth import Code, library_of
 from gbdnn.runtime.machine import machine
 
 if TYPE_CHECKING:
-    from gbdnn.kernels.compiled.functions import Part
-    from gbdnn.kernels.compiled.library import Library
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.kernel import Chain, ChainLayers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["FUSED", "FusedKernel"]
-
-
-def _library(dtype: str, part: Part) -> Library:
-    from gbdnn.kernels.compiled.functions import library
-
-    return library(dtype, part)
 
 
 class FusedKernel:
@@ -49,7 +41,7 @@ class FusedKernel:
     def __init__(self) -> None:
         self._codes = {
             (np.dtype(name), one_by_one): Code(
-                partial(_library, name, "single" if one_by_one else "blocks"),
+                partial(library_of, name, "single" if one_by_one else "blocks"),
                 partial(getattr, costs, price),
                 "fused kernel for single inputs" if one_by_one else "fused kernel",
             )
@@ -73,7 +65,7 @@ class FusedKernel:
         """Return the location of the compiled code for each dtype, and whether it exists."""
         found, suited = {}, "" if machine().has_fma else " (slow: no fused multiply-adds here)"
         for dtype in map(np.dtype, ("float32", "float64")):
-            each = _library(dtype.name, "blocks")
+            each = library_of(dtype.name, "blocks")
             there = "" if each.is_at_hand else " (not yet compiled)"
             found[dtype.name] = f"{each.file or 'not kept on disk'}{there}{suited}"
         return found

@@ -24,14 +24,13 @@ from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled.record import PRODUCT, filled
-from gbdnn.kernels.worth import Code
+from gbdnn.kernels.worth import Code, library_of
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import available, on_threads, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gbdnn.kernels.compiled.library import Library
 
 __all__ = ["Aggregate", "Gather", "gathered"]
 
@@ -220,15 +219,11 @@ def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., An
     return None if functions is None else functions["gather"]
 
 
-def _library(dtype: str) -> Library:
-    from gbdnn.kernels.compiled.functions import library
-
-    return library(dtype, "gather")
-
-
 _CODES = {
     np.dtype(name): Code(
-        partial(_library, name), lambda: costs.COMPILE_SMALL, "compiled product with a graph"
+        partial(library_of, name, "gather"),
+        lambda: costs.COMPILE_SMALL,
+        "compiled product with a graph",
     )
     for name in ("float32", "float64")
 }

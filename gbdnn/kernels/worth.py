@@ -19,9 +19,17 @@ from gbdnn.runtime.optional import warn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gbdnn.kernels.compiled.functions import Part
     from gbdnn.kernels.compiled.library import Library
 
-__all__ = ["Code", "Investment"]
+__all__ = ["Code", "Investment", "library_of"]
+
+
+def library_of(dtype: str, part: Part) -> Library:
+    """Return a library of compiled functions; nothing of it is imported before this call."""
+    from gbdnn.kernels.compiled.functions import library
+
+    return library(dtype, part)
 
 
 class Investment:
