@@ -1,12 +1,12 @@
 """Two threads use python-graphblas first: both initialise GraphBLAS.
 
 The window between the question whether it is initialised and the call that does it is short. It is
-held open here; without `slowly`, and with sys.setswitchinterval(1e-6), some of ten runs fail.
+held open until both threads are in it; without `together`, and with sys.setswitchinterval(1e-6),
+some of ten runs fail.
 """
 
 import sys
 import threading
-import time
 
 import graphblas as gb
 import suitesparse_graphblas
@@ -14,13 +14,13 @@ import suitesparse_graphblas
 initialize = suitesparse_graphblas.initialize
 
 
-def slowly(**options):
-    time.sleep(0.1)
+def together(**options):
+    both.wait()
     initialize(**options)
 
 
-suitesparse_graphblas.initialize = slowly
-start, faults = threading.Barrier(2), []
+suitesparse_graphblas.initialize = together
+start, both, faults = threading.Barrier(2), threading.Barrier(2, timeout=10), []
 
 
 def first_use():
