@@ -318,9 +318,7 @@ def test_an_address_outside_of_its_array_is_found(density):
 def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     """Those for AVX-512 and those for AVX2, on whatever runs this."""
     from gbdnn.kernels.compiled import functions as module
-    from gbdnn.kernels.compiled.chain import make_chain
     from gbdnn.kernels.compiled.library import Library
-    from gbdnn.kernels.compiled.vectors import kinds
 
     monkeypatch.setenv("GBDNN_CACHE_DIR", "")
     random = np.random.default_rng(3)
@@ -337,8 +335,8 @@ def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     answers = []
     for pair_lines in (2, 4):
         library = Library(  # owns the code
-            lambda _, lines=pair_lines: {"chain": make_chain(kinds(dtype), lines)},
-            {"chain": module._ARGUMENTS["blocks"]["chain"]},
+            lambda _, lines=pair_lines: {"chain": module._make(dtype, "blocks", lines)["chain"]},
+            {"chain": 10},
             [],
             f"test{pair_lines}",
         )

@@ -14,74 +14,44 @@ from __future__ import annotations
 
 from llvmlite import binding, ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.vectors import LINE, offset
+from gbdnn.kernels.compiled.vectors import LINE, call, nothing, offset, operation
 
 __all__ = ["add", "barrier", "read", "relax", "wait_for", "write"]
 
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
 _GENERATION = LINE // 8
 _SPINS = 2000  # about ten microseconds
 
 
-@intrinsic
-def add(typing, pointer, value):
+@operation(lambda pointer, value: types.int64)
+def add(builder, _, pointer, value):
     """Add to an integer that other threads may write; return its value before."""
-
-    def codegen(context, builder, signature, args):
-        return builder.atomic_rmw("add", *args, "seq_cst")
-
-    return types.int64(pointer, types.int64), codegen
+    return builder.atomic_rmw("add", pointer, value, "seq_cst")
 
 
-@intrinsic
-def read(typing, pointer):
+@operation(lambda pointer: types.int64)
+def read(builder, _, pointer):
     """Return an integer that other threads may write concurrently."""
-
-    def codegen(context, builder, signature, args):
-        return builder.load_atomic(args[0], "seq_cst", 8)
-
-    return types.int64(pointer), codegen
+    return builder.load_atomic(pointer, "seq_cst", 8)
 
 
-@intrinsic
-def write(typing, pointer, value):
+@operation(nothing)
+def write(builder, _, pointer, value):
     """Set an integer that other threads may read concurrently."""
-
-    def codegen(context, builder, signature, args):
-        builder.store_atomic(args[1], args[0], "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64), codegen
+    builder.store_atomic(value, pointer, "seq_cst", 8)
 
 
-@intrinsic
-def relax(typing):
+@operation(nothing)
+def relax(builder, _):
     """Emit the processor's hint for a spin loop."""
-
-    def codegen(context, builder, signature, args):
-        if binding.get_process_triple().startswith(("x86_64", "i686")):
-            pause = ir.FunctionType(ir.VoidType(), [])
-            builder.call(
-                cgutils.get_or_insert_function(builder.module, pause, "llvm.x86.sse2.pause"), []
-            )
-        return context.get_dummy_value()
-
-    return types.void(), codegen
+    if binding.get_process_triple().startswith(("x86_64", "i686")):
+        call(builder, "llvm.x86.sse2.pause", ir.VoidType())
 
 
-@intrinsic
-def _give_way(typing):
+@operation(nothing)
+def _give_way(builder, _):
     """Yield the processor to another thread."""
-
-    def codegen(context, builder, signature, args):
-        function = ir.FunctionType(_I32, [])
-        builder.call(cgutils.get_or_insert_function(builder.module, function, "sched_yield"), [])
-        return context.get_dummy_value()
-
-    return types.void(), codegen
+    call(builder, "sched_yield", ir.IntType(32))
 
 
 @njit(no_cpython_wrapper=True)

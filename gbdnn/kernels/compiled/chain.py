@@ -16,13 +16,12 @@ from numba import njit, types
 
 from gbdnn.kernels.compiled.layer import make_layer
 from gbdnn.kernels.compiled.record import LAYER, PLAN
+from gbdnn.kernels.compiled.rows import make_count
 from gbdnn.kernels.compiled.tiles import Strip
 from gbdnn.kernels.compiled.vectors import (
     COMPILED,
     LINE,
     Record,
-    count_nonzero,
-    load,
     offset,
     pointer_to,
     record_at,
@@ -36,9 +35,10 @@ __all__ = ["make_chain"]
 
 
 def make_chain(kind: Kinds, pair_lines: int):
-    """Return the function ``chain`` and its signature."""
-    real, bits, lanes = kind.real, kind.bits, kind.lanes
+    """Return the function ``chain``."""
+    bits, lanes = kind.bits, kind.lanes
     layer = make_layer(kind, pair_lines)
+    count_entries = njit(**COMPILED)(make_count())
     size, plan_record, layer_record = LINE // lanes, Record(PLAN, kind), Record(LAYER, kind)
 
     @njit(**COMPILED)
@@ -63,15 +63,6 @@ def make_chain(kind: Kinds, pair_lines: int):
                 row[q] = 0
         for m in range(moves):
             ids[holes[m]] = ids[movers[m]]
-
-    @njit(**COMPILED)
-    def count_entries(Y, stride, nrows, inputs, found):
-        """Count the entries of each input, rounded up to whole cache lines of inputs."""
-        for t in range(0, inputs, lanes):
-            for q in range(t, t + lanes):
-                found[q] = 0
-            for i in range(nrows):
-                count_nonzero(offset(found, t), load(offset(Y, i * stride + t), lanes))
 
     @njit(**COMPILED)
     def census(found, count, ids, stands, told):
@@ -162,5 +153,4 @@ def make_chain(kind: Kinds, pair_lines: int):
                     count, waste = living, 0.0
         state[0] = count
 
-    p, i64 = types.CPointer, types.int64
-    return chain, types.void(*(i64, i64, i64, p(real), p(real), i64, i64, p(i64), i64, i64))
+    return chain

@@ -96,13 +96,12 @@ def make_from_dense(kind: Kinds):
                     target[r] = 0
         return max(types.int64(found), highest(most))
 
-    p, i64 = types.CPointer, types.int64
-    return from_dense, i64(p(real), i64, i64, i64, i64, p(real), i64, i64)
+    return from_dense
 
 
 def make_to_dense(kind: Kinds):
     """Return ``to_dense``, which copies a block to rows of an array."""
-    real, size, int64 = kind.real, square_size(kind), types.int64
+    size, int64 = square_size(kind), types.int64
     numbers = tuple(range(size))
 
     def to_dense(Y, stride, ncols, ids, count, X, row_stride, present):
@@ -135,5 +134,4 @@ def make_to_dense(kind: Kinds):
                 entries += flag[c]
         return entries
 
-    p, i64 = types.CPointer, types.int64
-    return to_dense, i64(p(real), i64, i64, p(i64), i64, p(real), i64, i64)
+    return to_dense

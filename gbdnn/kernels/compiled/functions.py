@@ -23,64 +23,68 @@ __all__ = ["Part", "functions", "libraries", "library"]
 
 Part = Literal["blocks", "single", "steps", "gather"]
 
-# Number of arguments of each function, to load machine code without numba
-_SHARES = {"lead": 1, "assist": 3}
-_ARGUMENTS: dict[Part, dict[str, int]] = {
-    "blocks": _SHARES | {
-        "chain": 10, "fill": 10, "count": 5, "extract": 8, "patterns": 5, "arrange": 9,
-        "panels": 10, "from_dense": 8, "to_dense": 8,
+# Types of arguments and of the result, as in records. Their number suffices to load machine code.
+_SHARES = {"lead": "int64 -> void", "assist": "int64 int64 int64 -> void"}
+_SIGNATURES: dict[Part, dict[str, str]] = {
+    "blocks": {
+        **_SHARES,
+        "chain": "int64 int64 int64 real* real* int64 int64 int64* int64 int64 -> void",
+        "fill": "int64* int64* real* int64 int64 int64 int64 real* int64 int64 -> void",
+        "count": "real* int64 int64 int64 int64* -> void",
+        "extract": "real* int64 int64 int64 int64 int64* int64* real* -> void",
+        "patterns": "int64* int64* int64 float64* uint64* -> void",
+        "arrange": "int64* int64* int64 int64* int64 uint8* int64* uint32* real* -> void",
+        "panels": "int64* int64* int64 int64 int64 int64 int64* int64* uint32* real* -> void",
+        "from_dense": "real* int64 int64 int64 int64 real* int64 int64 -> int64",
+        "to_dense": "real* int64 int64 int64* int64 real* int64 int64 -> int64",
     },
     "single": _SHARES,
-    "steps": {"steps": 2},
-    "gather": {"gather": 3},
-}  # fmt: skip
+    "steps": {"steps": "int64 int64 -> int64"},
+    "gather": {"gather": "int64 int64 int64 -> int64"},
+}
 
 
 def _make(dtype: str, part: Part, lines: int) -> dict[str, tuple[Callable[..., Any], Any]]:
     """Return the functions of a library with their numba signatures."""
+    from gbdnn.kernels.compiled import chain, dense_rows, gather, order, rows, shares, steps
     from gbdnn.kernels.compiled.vectors import kinds
 
     kind = kinds(dtype)
     if part == "single":
-        from gbdnn.kernels.compiled.shares import make_singles
-
-        return make_singles(kind)
-    if part == "steps":
-        from gbdnn.kernels.compiled.steps import make_steps
-
-        return {"steps": make_steps(kind, lines)}
-    if part == "gather":
-        from gbdnn.kernels.compiled.gather import make_gather
-
-        return {"gather": make_gather(kind)}
-    from gbdnn.kernels.compiled.chain import make_chain
-    from gbdnn.kernels.compiled.dense_rows import make_from_dense, make_to_dense
-    from gbdnn.kernels.compiled.order import make_arrange, make_panels, make_patterns
-    from gbdnn.kernels.compiled.rows import make_count, make_extract, make_fill
-    from gbdnn.kernels.compiled.shares import make_blocks
-
-    return {
-        **make_blocks(kind, lines),
-        "chain": make_chain(kind, lines),
-        "fill": make_fill(kind),
-        "count": make_count(kind),
-        "extract": make_extract(kind),
-        "patterns": make_patterns(),
-        "arrange": make_arrange(kind),
-        "panels": make_panels(kind),
-        "from_dense": make_from_dense(kind),
-        "to_dense": make_to_dense(kind),
-    }
+        made = shares.make_singles(kind)
+    elif part == "steps":
+        made = {"steps": steps.make_steps(kind, lines)}
+    elif part == "gather":
+        made = {"gather": gather.make_gather(kind)}
+    else:
+        made = {
+            **shares.make_blocks(kind, lines),
+            "chain": chain.make_chain(kind, lines),
+            "fill": rows.make_fill(),
+            "count": rows.make_count(),
+            "extract": rows.make_extract(kind),
+            "patterns": order.make_patterns(),
+            "arrange": order.make_arrange(kind),
+            "panels": order.make_panels(kind),
+            "from_dense": dense_rows.make_from_dense(kind),
+            "to_dense": dense_rows.make_to_dense(kind),
+        }
+    found = {}
+    for name, signature in _SIGNATURES[part].items():
+        *taken, result = map(kind.type_of, signature.replace("-> ", "").split())
+        found[name] = made[name], result(*taken)
+    return found
 
 
 def _library(dtype: str, part: Part) -> Library:
     sources = sorted(Path(__file__).parent.glob("*.py"))
     make = partial(_make, dtype, part)
-    return Library(make, _ARGUMENTS[part], sources, label=f"{part}-{dtype}")
+    arguments = {name: len(text.split()) - 2 for name, text in _SIGNATURES[part].items()}
+    return Library(make, arguments, sources, label=f"{part}-{dtype}")
 
 
 _LIBRARIES = {
-    (dtype, part): _library(dtype, part) for dtype in ("float32", "float64") for part in _ARGUMENTS
+    (dtype, part): _library(dtype, part) for dtype in ("float32", "float64") for part in _SIGNATURES
 }
 
 

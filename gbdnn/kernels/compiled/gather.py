@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numba import njit, types
+from numba import njit
 
 from gbdnn.kernels.compiled.record import PRODUCT
 from gbdnn.kernels.compiled.vectors import (
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def make_gather(kind: Kinds):
-    """Return the function ``gather`` and its signature."""
+    """Return the function ``gather``."""
     lanes, record = kind.lanes, Record(PRODUCT, kind)
     wide = MOST_LINES * lanes
     part2, part3, part4 = (_make_part(kind, n) for n in (2, 3, 4))
@@ -99,7 +99,7 @@ def make_gather(kind: Kinds):
                 f += wide
         return int(infinite)
 
-    return gather, types.int64(types.int64, types.int64, types.int64)
+    return gather
 
 
 def _make_part(kind: Kinds, lines: int, *, partial: bool = False):

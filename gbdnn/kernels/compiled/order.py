@@ -15,7 +15,7 @@ __all__ = ["make_arrange", "make_panels", "make_patterns"]
 
 
 def make_patterns():
-    """Return the function ``patterns`` and its signature."""
+    """Return the function ``patterns``."""
 
     def patterns(indptr, rows, ncols, mean, mark):
         """Compute the mean row of each column, and a hash of its rows."""
@@ -29,12 +29,11 @@ def make_patterns():
             mean[j] = total / max(1, indptr[j + 1] - indptr[j])
             mark[j] = marks
 
-    p, i64 = types.CPointer, types.int64
-    return patterns, types.void(p(i64), p(i64), i64, p(types.float64), p(types.uint64))
+    return patterns
 
 
 def make_arrange(kind: Kinds):
-    """Return the function ``arrange`` and its signature."""
+    """Return the function ``arrange``."""
     real = kind.real
 
     def arrange(indptr, rows, weights, order, ncols, pairs, new_indptr, new_rows, new_weights):
@@ -68,15 +67,11 @@ def make_arrange(kind: Kinds):
             if pairs[j] == 2:
                 pairs[j] = 0
 
-    p, i64 = types.CPointer, types.int64
-    return arrange, types.void(
-        *(p(i64), p(i64), i64, p(i64), i64),
-        *(p(types.uint8), p(i64), p(types.uint32), p(real)),
-    )
+    return arrange
 
 
 def make_panels(kind: Kinds):
-    """Return the function ``panels`` and its signature."""
+    """Return the function ``panels``."""
     real = kind.real
 
     def panels(indptr, rows, weights, ncols, size, count, cursors, new_indptr, new_rows,
@@ -104,8 +99,4 @@ def make_panels(kind: Kinds):
                 cursors[j] = e
         new_indptr[count * ncols] = at
 
-    p, i64 = types.CPointer, types.int64
-    return panels, types.void(
-        *(p(i64), p(i64), i64, i64, i64, i64, p(i64)),
-        *(p(i64), p(types.uint32), p(real)),
-    )
+    return panels

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["make_count", "make_extract", "make_fill"]
 
 
-def make_fill(kind: Kinds):
+def make_fill():
     """Return ``fill``, which copies sparse rows into a block."""
-    real = kind.real
 
     def fill(indptr, columns, values, value_step, first, count, positions, Y, stride, nrows):
         """Copy `count` rows of a CSR matrix, starting at row `first`, into a block.
@@ -37,11 +36,10 @@ def make_fill(kind: Kinds):
                 i = where[c] if positions != 0 else c
                 Y[i * stride + q] = v
 
-    p, i64 = types.CPointer, types.int64
-    return fill, types.void(p(i64), p(i64), p(real), i64, i64, i64, i64, p(real), i64, i64)
+    return fill
 
 
-def make_count(kind: Kinds):
+def make_count():
     """Return ``count``, which counts the entries of each input of a block."""
 
     def count(Y, stride, nrows, inputs, counts):
@@ -52,8 +50,7 @@ def make_count(kind: Kinds):
             for q in range(inputs):
                 counts[q] += row[q] != 0
 
-    p, i64 = types.CPointer, types.int64
-    return count, types.void(p(kind.real), i64, i64, i64, p(i64))
+    return count
 
 
 def make_extract(kind: Kinds):
@@ -79,5 +76,4 @@ def make_extract(kind: Kinds):
                         values[e] = v
                         places[q] = e + 1
 
-    p, i64 = types.CPointer, types.int64
-    return extract, types.void(p(kind.real), i64, i64, i64, i64, p(i64), p(i64), p(kind.real))
+    return extract

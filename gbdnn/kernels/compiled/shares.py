@@ -33,7 +33,7 @@ FAULTY, GATE, WITHIN, PROGRESS = 0, 8, 16, 24  # counters, on cache lines of the
 
 
 def make_blocks(kind: Kinds, pair_lines: int):
-    """Return ``lead`` and ``assist`` for narrow blocks, with their signatures."""
+    """Return ``lead`` and ``assist`` for narrow blocks."""
     layer, bits = make_layer(kind, pair_lines), kind.bits
 
     @njit(**COMPILED)
@@ -50,7 +50,7 @@ def make_blocks(kind: Kinds, pair_lines: int):
 
 
 def make_singles(kind: Kinds):
-    """Return ``lead`` and ``assist`` for single inputs, with their signatures."""
+    """Return ``lead`` and ``assist`` for single inputs."""
     count_living, any_infinite, row_share = make_single(kind)
 
     @njit(**COMPILED)
@@ -68,7 +68,7 @@ def make_singles(kind: Kinds):
 
 
 def _make_shares(kind: Kinds, is_finite, compute):
-    """Return the functions ``lead`` and ``assist`` with their signatures.
+    """Return the functions ``lead`` and ``assist``.
 
     Their argument is the address of a record `JOB`:
 
@@ -145,5 +145,4 @@ def _make_shares(kind: Kinds, is_finite, compute):
             left -= 1
             relax()
 
-    signatures = types.void(i64), types.void(i64, i64, i64)
-    return {"lead": (lead, signatures[0]), "assist": (assist, signatures[1])}
+    return {"lead": lead, "assist": assist}

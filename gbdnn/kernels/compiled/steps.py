@@ -47,18 +47,18 @@ __all__ = ["make_steps"]
 
 
 def make_steps(kind: Kinds, pair_lines: int):
-    """Return ``steps(address, thread)`` for one dtype, and its signature.
+    """Return ``steps(address, thread)`` for one dtype.
 
     `address` is that of a record `STEPS`; the result is the number of steps done.
     """
     real, lanes, int64 = kind.real, kind.lanes, types.int64
     job_record, layer_record = Record(at.STEPS, kind), Record(at.LAYER, kind)
-    edge_record, null = Record(at.EDGES, kind), _make_null(kind)
+    edge_record, bits = Record(at.EDGES, kind), kind.bits
     layer_pass = make_layer(kind, pair_lines)
     block, gather = _make_block(kind), _make_gather(kind)
     loss_and_gradient = _make_loss(kind)
     gradient, update = _make_gradient(kind, pair_lines), _make_update(kind)
-    add_squares, norm, scale = _make_norm(kind)
+    add_squares, norm = _make_norm(kind)
 
     @njit(**COMPILED)
     def by_inputs(job, step, inputs, thread):
@@ -67,7 +67,7 @@ def make_steps(kind: Kinds, pair_lines: int):
         lines = -(-inputs // lanes)
         line = lines * thread // job.threads
         last = lines * (thread + 1) // job.threads
-        none = null()
+        none = pointer_to(0, bits)
         while line < last:
             share = line // share_lines
             start = line - share * share_lines
@@ -113,11 +113,10 @@ def make_steps(kind: Kinds, pair_lines: int):
             if read(stopped) or not job.passes & at.UPDATE:
                 break
             total = norm(job) if most > 0 else 0.0
+            factor = real(most / total) if total > most else real(1)
             for k in range(job.layers):
                 layer = record_at(job.edges, edge_record, k)
-                if total > most:
-                    scale(layer, thread, real(most / total))
-                update(layer, thread, job.optimizer, offset(job.rates, 3 * done), job.constants)
+                update(job, layer, thread, offset(job.rates, 3 * done), factor)
             barrier(job.barrier, threads)
             for k in range(1, job.layers):
                 _refresh(record_at(job.edges, edge_record, k), thread, threads)
@@ -125,18 +124,7 @@ def make_steps(kind: Kinds, pair_lines: int):
             done += 1
         return done
 
-    return steps, int64(int64, int64)
-
-
-def _make_null(kind: Kinds):
-    """Return a function that returns a null pointer to integers as large as the numbers."""
-    bits = kind.bits
-
-    @njit(**INLINED)
-    def null():
-        return pointer_to(0, bits)
-
-    return null
+    return steps
 
 
 def _make_block(kind: Kinds):
@@ -335,7 +323,7 @@ def _edges(layer, panel, thread):
 
 
 def _make_norm(kind: Kinds):
-    """Return functions that sum squared gradients by column, compute their norm, and scale them.
+    """Return functions that sum squared gradients by column, and compute their norm.
 
     Every thread adds the columns in the same order, so results do not depend on their number.
     """
@@ -361,17 +349,7 @@ def _make_norm(kind: Kinds):
                 total += layer.squares[j]
         return np.sqrt(total)
 
-    @njit(**COMPILED)
-    def scale(layer, thread, factor):
-        g, gb = layer.gradient, layer.bias_gradient
-        for panel in range(layer.panels):
-            first, last = _edges(layer, panel, thread)
-            for e in range(first, last):
-                g[e] *= factor
-        for j in range(layer.cuts[thread], layer.cuts[thread + 1]):
-            gb[j] *= factor
-
-    return add_squares, norm, scale
+    return add_squares, norm
 
 
 def _least(kind: Kinds):
@@ -384,23 +362,26 @@ def _make_update(kind: Kinds):
     real, least = kind.real, _least(kind)  # a running mean of zeros would become subnormal
 
     @njit(**COMPILED)
-    def sgd(w, g, v, count, rates, constants, decay, nesterov):
-        """With d = g + decay w:  v = momentum v + d;  w -= lr v, or lr (d + momentum v)."""
+    def sgd(w, g, v, count, rates, constants, decay, nesterov, factor):
+        """With d = factor g + decay w: v = momentum v + d;  w -= lr v, or lr (d + momentum v)."""
         lr, momentum = rates[0], constants[0]
         for e in range(count):
-            d = g[e] + decay * w[e]
+            d = factor * g[e] + decay * w[e]
             u = momentum * v[e] + d
             u = u if abs(u) > least else real(0)
             v[e] = u
             w[e] -= lr * (d + momentum * u if nesterov else u)
 
     @njit(**COMPILED)
-    def adam(w, g, m, v, count, rates, constants, decay):
-        """m, v: running means of g and g^2;  w -= lr (c1 m / (c2 sqrt(v) + eps) + decay w)."""
+    def adam(w, g, m, v, count, rates, constants, decay, factor):
+        """m, v: running means of d = factor g and of d^2.
+
+        w -= lr (c1 m / (c2 sqrt(v) + eps) + decay w)
+        """
         one, lr, c1, c2 = real(1), rates[0], rates[1], rates[2]
         first, second, eps = constants[0], constants[1], constants[2]
         for e in range(count):
-            d = g[e]
+            d = factor * g[e]
             a = first * m[e] + (one - first) * d
             b = second * v[e] + (one - second) * d * d
             a = a if abs(a) > least else real(0)
@@ -410,9 +391,9 @@ def _make_update(kind: Kinds):
             w[e] = x - lr * decay * x - lr * c1 * a / (c2 * np.sqrt(b) + eps)
 
     @njit(**COMPILED)
-    def update(layer, thread, optimizer, rates, constants):
+    def update(job, layer, thread, rates, factor):
         """Update columns; `rates` are lr and Adam's bias corrections for this step."""
-        nesterov = optimizer == at.NESTEROV
+        constants, nesterov = job.constants, job.optimizer == at.NESTEROV
         for part in range(layer.panels + 1):
             if part < layer.panels:
                 first, last = _edges(layer, part, thread)
@@ -423,10 +404,10 @@ def _make_update(kind: Kinds):
                 w, g, m, v = layer.bias, layer.bias_gradient, layer.bias_first, layer.bias_second
                 decay = real(0)
             w, g, m, v = offset(w, first), offset(g, first), offset(m, first), offset(v, first)
-            if optimizer == at.ADAM:
-                adam(w, g, m, v, last - first, rates, constants, decay)
+            if job.optimizer == at.ADAM:
+                adam(w, g, m, v, last - first, rates, constants, decay, factor)
             else:
-                sgd(w, g, m, last - first, rates, constants, decay, nesterov)
+                sgd(w, g, m, last - first, rates, constants, decay, nesterov, factor)
 
     return update
 

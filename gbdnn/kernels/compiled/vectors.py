@@ -18,6 +18,8 @@ Addresses need not be multiples of a vector's size; those of blocks are, which c
 
 from __future__ import annotations
 
+import inspect
+from functools import partial, wraps
 from typing import NamedTuple
 
 from llvmlite import ir
@@ -30,8 +32,8 @@ from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, reg
 __all__ = [
     "COMPILED", "INLINED", "LINE", "Kinds", "Record", "Vec", "address_of", "any_infinite",
     "between", "bits_of", "count_nonzero", "fetch", "fma", "highest", "inside", "kinds", "larger",
-    "load", "load_first", "mark", "note", "offset", "pointer_to", "record_at", "row", "splat",
-    "store", "store_first", "sum_of", "sums_of_four", "take", "ticks", "transposed",
+    "load", "load_first", "mark", "note", "offset", "operation", "pointer_to", "record_at",
+    "row", "splat", "store", "store_first", "sum_of", "sums_of_four", "take", "ticks", "transposed",
 ]  # fmt: skip
 
 LINE = 64  # bytes of a cache line
@@ -43,6 +45,11 @@ class Kinds(NamedTuple):
     real: types.Type
     bits: types.Type  # unsigned integer of the same size
     lanes: int  # inputs per cache line
+
+    def type_of(self, name: str) -> types.Type:
+        """Return "real" or a type of numba by its name; a pointer to it if "*" is appended."""
+        kind = self.real if name.startswith("real") else getattr(types, name.rstrip("*"))
+        return types.CPointer(kind) if name.endswith("*") else kind
 
 
 def kinds(dtype: str) -> Kinds:
@@ -77,18 +84,14 @@ class Record(types.Type):
     """A pointer to the fields of a `Layout`, with pointers to numbers for addresses."""
 
     def __init__(self, layout, kinds):
-        known = {"real": kinds.real}
-        self.fields = {}
-        for name, kind in layout.kinds.items():
-            number = known.get(kind.rstrip("*")) or getattr(types, kind.rstrip("*"))
-            self.fields[name] = types.CPointer(number) if kind.endswith("*") else number
+        self.fields = {name: kinds.type_of(kind) for name, kind in layout.kinds.items()}
         super().__init__(f"record({self.fields})")
 
 
 @register_model(Record)
 class _RecordModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
-        super().__init__(manager, kind, _I64.as_pointer())
+        super().__init__(manager, kind, ir.ArrayType(_I64, len(kind.fields)).as_pointer())
 
 
 @infer_getattr
@@ -101,38 +104,75 @@ class _RecordAttribute(AttributeTemplate):
 
 @lower_getattr_generic(Record)
 def _read_field(context, builder, kind, value, name):
-    at = builder.gep(value, [_I64(list(kind.fields).index(name))])
+    at = builder.gep(value, [_I64(0), _I64(list(kind.fields).index(name))])
     found = context.get_value_type(kind.fields[name])
     return builder.load(builder.bitcast(at, found.as_pointer()))
 
 
-def each(result, arguments, emit):
-    """Return what an intrinsic returns, for an operation on each element of tuples.
+def operation(result, *, whole_tuples=False):
+    """Return a decorator that makes an operation for compiled code.
 
-    ``emit(context, builder, *values)`` returns the value for one element, of type `result`.
+    It takes ``emit(builder, kind, *values)``, which emits LLVM IR for one element of each tuple and
+    returns that of the result. ``result(*types)`` is the type of this element, given those of the
+    values, and `kind` is this type in LLVM. Integers arrive with 64 bits.
+
+    With `whole_tuples`, tuples arrive as lists, and a list that `emit` returns becomes a tuple.
     """
-    counts = [kind.count for kind in arguments if isinstance(kind, types.BaseTuple)]
-    is_tuple, n = bool(counts), counts[0] if counts else 1
-    whole = types.UniTuple(result, n) if is_tuple and result is not types.void else result
 
-    def generate(context, builder, signature, values):
-        found = []
-        for k in range(n):
-            some = [
-                builder.extract_value(value, k) if isinstance(kind, types.BaseTuple) else value
-                for kind, value in zip(arguments, values, strict=True)
-            ]
-            found.append(emit(context, builder, *some))
-        if result is types.void:
-            return context.get_dummy_value()
-        return context.make_tuple(builder, whole, found) if is_tuple else found[0]
+    def decorate(emit):
+        @wraps(emit)
+        def define(typing, *given):
+            n = 0 if whole_tuples else max((x.count for x in given if _is_tuple(x)), default=0)
+            kind = result(*(one(x) if n else x for x in given))
+            whole = types.UniTuple(kind, n) if n and kind is not types.void else kind
 
-    return whole(*arguments), generate
+            def generate(context, builder, signature, values):
+                values = [_wide(context, builder, *x) for x in zip(given, values, strict=True)]
+                emitted = partial(emit, builder, context.get_value_type(one(kind)))
+                if n:
+                    columns = (x if isinstance(x, list) else [x] * n for x in values)
+                    found = [emitted(*row) for row in zip(*columns, strict=True)]
+                else:
+                    found = emitted(*values)
+                if kind is types.void:
+                    return context.get_dummy_value()
+                return context.make_tuple(builder, whole, found) if _is_tuple(whole) else found
+
+            # numba finds `generate` again by this signature, so it has all that the code depends
+            # on, the values of literals too.
+            return whole(*given), generate
+
+        define.__signature__ = inspect.signature(partial(emit, None))
+        return intrinsic(prefer_literal=True)(define)
+
+    return decorate
+
+
+def _is_tuple(kind):
+    return isinstance(kind, types.BaseTuple)
 
 
 def one(kind):
     """Return the type of a tuple's elements, or a type that is not a tuple."""
-    return kind.dtype if isinstance(kind, types.BaseTuple) else kind
+    return types.unliteral(kind.types[0]) if _is_tuple(kind) else kind
+
+
+def _wide(context, builder, kind, value):
+    """Return a value with integers of 64 bits, or those of a tuple as a list."""
+    if _is_tuple(kind):
+        some = (builder.extract_value(value, k) for k in range(kind.count))
+        return [_wide(context, builder, *x) for x in zip(kind.types, some, strict=True)]
+    if isinstance(kind, types.IntegerLiteral):
+        return _I64(kind.literal_value)
+    is_integer = isinstance(kind, types.Integer)
+    return context.cast(builder, value, kind, types.intp) if is_integer else value
+
+
+def call(builder, name, result, *values):
+    """Call a function of LLVM or C by its name."""
+    signature = ir.FunctionType(result, [value.type for value in values])
+    function = cgutils.get_or_insert_function(builder.module, signature, name)
+    return builder.call(function, values)
 
 
 def as_vector(builder, x, vector):
@@ -161,276 +201,202 @@ def integers_of(vector):
     return ir.VectorType(ir.IntType(bits), vector.count)
 
 
-@intrinsic(prefer_literal=True)
-def take(typing, pointer, count, step):
+def update(builder, pointer, kind, change):
+    """Replace a vector of integers in memory by what `change` returns for it."""
+    place, size = as_pointer(builder, pointer, kind)
+    builder.store(change(builder.load(place, align=size)), place, align=size)
+
+
+def nothing(*_):
+    """Return the type of an operation without a result."""
+    return types.void
+
+
+def like_last(*kinds):
+    """Return the type of the last argument, for a result of this type."""
+    return kinds[-1]
+
+
+@operation(lambda x, count, step: types.UniTuple(x.dtype, count.literal_value), whole_tuples=True)
+def take(builder, kind, pointer, count, step):
     """Return the tuple ``(pointer[0], pointer[step], ...)`` of `count` numbers.
 
     Four consecutive ones take one load or two, which makes single inputs 1.04 times as fast.
     """
-    result, bits = types.UniTuple(pointer.dtype, count.literal_value), pointer.dtype.bitwidth
-    is_next = isinstance(step, types.IntegerLiteral) and step.literal_value == 1
-
-    def generate(context, builder, signature, values):
-        one, found = context.get_value_type(pointer.dtype), []
-        if is_next and result.count == 4 and isinstance(one, ir.IntType):
-            for n in range(0, 4, 64 // bits):
-                place = builder.bitcast(builder.gep(values[0], [_I64(n)]), _I64.as_pointer())
-                whole = builder.load(place, align=bits // 8)
-                found += [
-                    builder.trunc(builder.lshr(whole, _I64(k)), one) for k in range(0, 64, bits)
-                ]
-        elif is_next and result.count == 4:
-            place = builder.bitcast(values[0], ir.VectorType(one, 4).as_pointer())
-            whole = builder.load(place, align=bits // 8)
-            found = [builder.extract_element(whole, _I32(n)) for n in range(4)]
-        else:
-            steps = [builder.mul(values[2], _I64(n)) for n in range(result.count)]
-            found = [builder.load(builder.gep(values[0], [k])) for k in steps]
-        return context.make_tuple(builder, result, found)
-
-    # numba finds `generate` again by this signature, so it has a literal step as such.
-    return result(pointer, count, step if is_next else types.intp), generate
+    bits, n = getattr(kind, "width", 0), count.constant
+    if n != 4 or getattr(step, "constant", 0) != 1:
+        steps = [builder.mul(step, _I64(k)) for k in range(n)]
+        return [builder.load(builder.gep(pointer, [k])) for k in steps]
+    if not bits:
+        place, size = as_pointer(builder, pointer, ir.VectorType(kind, 4))
+        vector = builder.load(place, align=size)
+        return [builder.extract_element(vector, _I32(k)) for k in range(4)]
+    found = []
+    for k in range(0, 4, 64 // bits):
+        place = builder.bitcast(builder.gep(pointer, [_I64(k)]), _I64.as_pointer())
+        whole = builder.load(place, align=bits // 8)
+        found += [builder.trunc(builder.lshr(whole, _I64(b)), kind) for b in range(0, 64, bits)]
+    return found
 
 
-@intrinsic(prefer_literal=True)
-def load(typing, pointer, width):
+def _vector_type(x, width, *_):
+    return Vec(getattr(x, "dtype", x), width.literal_value)
+
+
+@operation(_vector_type)
+def load(builder, kind, pointer, width):
     """Return `width` numbers."""
-    kind = Vec(one(pointer).dtype, width.literal_value)
-
-    def emit(context, builder, pointer, _):
-        place, size = as_pointer(builder, pointer, context.get_value_type(kind))
-        return builder.load(place, align=size)
-
-    return each(kind, (pointer, width), emit)
+    place, size = as_pointer(builder, pointer, kind)
+    return builder.load(place, align=size)
 
 
-@intrinsic
-def store(typing, pointer, vector):
+@operation(nothing)
+def store(builder, _, pointer, vector):
     """Write the numbers of a vector."""
-
-    def emit(context, builder, pointer, vector):
-        place, size = as_pointer(builder, pointer, vector.type)
-        builder.store(vector, place, align=size)
-
-    return each(types.void, (pointer, vector), emit)
+    place, size = as_pointer(builder, pointer, vector.type)
+    builder.store(vector, place, align=size)
 
 
-@intrinsic(prefer_literal=True)
-def load_first(typing, pointer, width, count):
+@operation(_vector_type)
+def load_first(builder, kind, pointer, width, count):
     """Return a vector with the first `count` numbers at any address, and zeros."""
-    kind = Vec(one(pointer).dtype, width.literal_value)
-
-    def emit(context, builder, pointer, _, count):
-        vector = context.get_value_type(kind)
-        return _masked(builder, "load", pointer, vector, count, ir.Constant(vector, None))
-
-    return each(kind, (pointer, width, types.intp), emit)
+    place, size, mask = _masked(builder, pointer, kind, count)
+    name = f"llvm.masked.load.v{kind.count}f{8 * size.constant}.p0"
+    return call(builder, name, kind, place, size, mask, ir.Constant(kind, None))
 
 
-@intrinsic
-def store_first(typing, pointer, vector, count):
+@operation(nothing)
+def store_first(builder, _, pointer, vector, count):
     """Write the first `count` numbers of a vector to any address."""
-
-    def emit(context, builder, pointer, vector, count):
-        _masked(builder, "store", pointer, vector.type, count, vector)
-
-    return each(types.void, (pointer, vector, types.intp), emit)
+    place, size, mask = _masked(builder, pointer, vector.type, count)
+    name = f"llvm.masked.store.v{vector.type.count}f{8 * size.constant}.p0"
+    call(builder, name, ir.VoidType(), vector, place, size, mask)
 
 
-def _masked(builder, verb, pointer, vector, count, value):
+def _masked(builder, pointer, vector, count):
+    """Return a pointer to a vector, its alignment, and a mask of its first lanes."""
     place, size = as_pointer(builder, pointer, vector)
     numbers = ir.VectorType(_I64, vector.count)
     lane = ir.Constant(numbers, list(range(vector.count)))
-    mask = builder.icmp_signed("<", lane, as_vector(builder, count, numbers))
-    arguments = place, _I32(size), mask
-    arguments = (*arguments, value) if verb == "load" else (value, *arguments)
-    name = f"llvm.masked.{verb}.v{vector.count}f{8 * size}.p0"
-    result = vector if verb == "load" else ir.VoidType()
-    signature = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), arguments)
+    return place, _I32(size), builder.icmp_signed("<", lane, as_vector(builder, count, numbers))
 
 
-@intrinsic
-def fetch(typing, pointer):
+@operation(nothing)
+def fetch(builder, _, pointer):
     """Start to move a cache line to the caches."""
-
-    def emit(context, builder, pointer):
-        place = builder.bitcast(pointer, ir.IntType(8).as_pointer())
-        signature = ir.FunctionType(ir.VoidType(), [place.type, _I32, _I32, _I32])
-        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
-        builder.call(function, [place, _I32(0), _I32(3), _I32(1)])
-
-    return each(types.void, (pointer,), emit)
+    place = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, _I32(0), _I32(3), _I32(1))
 
 
-@intrinsic(prefer_literal=True)
-def splat(typing, x, width):
+@operation(_vector_type)
+def splat(builder, kind, x, width):
     """Return a vector of equal numbers."""
-    kind = Vec(one(x), width.literal_value)
-
-    def emit(context, builder, x, _):
-        return as_vector(builder, x, context.get_value_type(kind))
-
-    return each(kind, (x, width), emit)
+    return as_vector(builder, x, kind)
 
 
-@intrinsic
-def fma(typing, w, y, s):
+@operation(like_last)
+def fma(builder, kind, w, y, s):
     """Return ``w y + s`` with one rounding; w may be a number for all lanes."""
-
-    def emit(context, builder, w, y, s):
-        kind = s.type
-        bits = 32 if ir.FloatType() in (kind, getattr(kind, "element", None)) else 64
-        name = f"f{bits}"
-        if isinstance(kind, ir.VectorType):
-            w, name = as_vector(builder, w, kind), f"v{kind.count}f{bits}"
-        signature = ir.FunctionType(kind, [kind] * 3)
-        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.fma.{name}")
-        return builder.call(function, [w, y, s])
-
-    return each(one(s), (w, y, s), emit)
+    bits = 32 if ir.FloatType() in (kind, getattr(kind, "element", None)) else 64
+    if not isinstance(kind, ir.VectorType):
+        return call(builder, f"llvm.fma.f{bits}", kind, w, y, s)
+    return call(builder, f"llvm.fma.v{kind.count}f{bits}", kind, as_vector(builder, w, kind), y, s)
 
 
-@intrinsic
-def between(typing, z, low, high):
+@operation(lambda z, low, high: z)
+def between(builder, kind, z, low, high):
     """Return ``min(max(z, low), high)``; NaN becomes `low`."""
-
-    def emit(context, builder, z, low, high):
-        # This order of comparison and select compiles to one instruction.
-        for sign, limit in ((">", low), ("<", high)):
-            limit = as_vector(builder, limit, z.type)
-            z = builder.select(builder.fcmp_ordered(sign, z, limit), z, limit)
-        return z
-
-    return each(one(z), (z, low, high), emit)
+    # This order of comparison and select compiles to one instruction.
+    for sign, limit in ((">", low), ("<", high)):
+        limit = as_vector(builder, limit, kind)
+        z = builder.select(builder.fcmp_ordered(sign, z, limit), z, limit)
+    return z
 
 
-@intrinsic
-def inside(typing, y, low, high, s):
+@operation(like_last)
+def inside(builder, kind, y, low, high, s):
     """Return s where ``low < y < high``, else 0."""
-
-    def emit(context, builder, y, low, high, s):
-        for sign, limit in ((">", low), ("<", high)):
-            is_inside = builder.fcmp_ordered(sign, y, as_vector(builder, limit, y.type))
-            s = builder.select(is_inside, s, ir.Constant(s.type, None))
-        return s
-
-    return each(one(s), (y, low, high, s), emit)
+    for sign, limit in ((">", low), ("<", high)):
+        is_inside = builder.fcmp_ordered(sign, y, as_vector(builder, limit, kind))
+        s = builder.select(is_inside, s, ir.Constant(kind, None))
+    return s
 
 
-@intrinsic
-def count_nonzero(typing, pointer, z):
+@operation(nothing)
+def count_nonzero(builder, _, pointer, z):
     """Add ``z != 0`` to integers as large as the numbers."""
-
-    def emit(context, builder, pointer, z):
-        kind = integers_of(z.type)
-        place, size = as_pointer(builder, pointer, kind)
-        differs = builder.fcmp_unordered("!=", z, ir.Constant(z.type, None))
-        # A true comparison is -1 when sign-extended.
-        found = builder.sub(builder.load(place, align=size), builder.sext(differs, kind))
-        builder.store(found, place, align=size)
-
-    return each(types.void, (pointer, z), emit)
+    kind = integers_of(z.type)
+    differs = builder.sext(builder.fcmp_unordered("!=", z, ir.Constant(z.type, None)), kind)
+    update(builder, pointer, kind, lambda count: builder.sub(count, differs))  # true is -1
 
 
-@intrinsic
-def note(typing, pointer, s):
+@operation(nothing)
+def note(builder, _, pointer, s):
     """Set bits of integers as large as the numbers where s is not finite."""
-
-    def emit(context, builder, pointer, s):
-        kind = integers_of(s.type)
-        place, size = as_pointer(builder, pointer, kind)
-        nothing = builder.bitcast(builder.fsub(s, s), kind)  # 0, or NaN
-        found = builder.or_(builder.load(place, align=size), nothing)
-        builder.store(found, place, align=size)
-
-    return each(types.void, (pointer, s), emit)
+    kind = integers_of(s.type)
+    zero_or_nan = builder.bitcast(builder.fsub(s, s), kind)
+    update(builder, pointer, kind, lambda bits: builder.or_(bits, zero_or_nan))
 
 
-@intrinsic
-def any_infinite(typing, vectors):
+@operation(lambda vectors: types.boolean, whole_tuples=True)
+def any_infinite(builder, _, vectors):
     """Return whether a number in a tuple of vectors is not finite."""
-
-    def generate(context, builder, signature, values):
-        found = ir.IntType(1)(0)
-        for k in range(vectors.count):
-            s = builder.extract_value(values[0], k)
-            nothing = builder.fsub(s, s)  # 0, or NaN
-            flags = builder.fcmp_unordered("uno", nothing, nothing)
-            flags = builder.bitcast(flags, ir.IntType(s.type.count))
-            found = builder.or_(found, builder.icmp_unsigned("!=", flags, flags.type(0)))
-        return found
-
-    return types.boolean(vectors), generate
+    found = ir.IntType(1)(0)
+    for s in vectors:
+        zero_or_nan = builder.fsub(s, s)
+        flags = builder.fcmp_unordered("uno", zero_or_nan, zero_or_nan)
+        flags = builder.bitcast(flags, ir.IntType(s.type.count))
+        found = builder.or_(found, builder.icmp_unsigned("!=", flags, flags.type(0)))
+    return found
 
 
-@intrinsic
-def larger(typing, vectors, most):
+@operation(like_last, whole_tuples=True)
+def larger(builder, kind, vectors, most):
     """Return the numbers of the largest magnitude in each lane of a tuple of vectors and of `most`.
 
     NaN is larger than infinity. The result has no signs.
     """
-
-    def generate(context, builder, signature, values):
-        kind = integers_of(values[1].type)
-        any_but_sign = ir.Constant(kind, [(1 << (kind.element.width - 1)) - 1] * kind.count)
-        found = [builder.extract_value(values[0], k) for k in range(vectors.count)]
-        found = [builder.and_(builder.bitcast(x, kind), any_but_sign) for x in found]
-        found.append(builder.bitcast(values[1], kind))
-        while len(found) > 1:  # a tree, since each step waits for the last one
-            a, b = found.pop(0), found.pop(0)
-            found.append(builder.select(builder.icmp_signed(">", a, b), a, b))
-        return builder.bitcast(found[0], values[1].type)
-
-    return most(vectors, most), generate
+    bits = integers_of(kind)
+    any_but_sign = ir.Constant(bits, [(1 << (bits.element.width - 1)) - 1] * bits.count)
+    found = [builder.and_(builder.bitcast(x, bits), any_but_sign) for x in vectors]
+    found.append(builder.bitcast(most, bits))
+    while len(found) > 1:  # a tree, since each step waits for the last one
+        a, b = found.pop(0), found.pop(0)
+        found.append(builder.select(builder.icmp_signed(">", a, b), a, b))
+    return builder.bitcast(found[0], kind)
 
 
-@intrinsic
-def highest(typing, vector):
+@operation(lambda vector: types.int64)
+def highest(builder, _, vector):
     """Return the largest bits of the numbers in a vector, as an integer."""
-
-    def generate(context, builder, signature, values):
-        kind = integers_of(values[0].type)
-        name = f"llvm.vector.reduce.umax.v{kind.count}i{kind.element.width}"
-        signature = ir.FunctionType(kind.element, [kind])
-        function = cgutils.get_or_insert_function(builder.module, signature, name)
-        found = builder.call(function, [builder.bitcast(values[0], kind)])
-        return builder.zext(found, _I64) if kind.element.width < 64 else found
-
-    return types.int64(vector), generate
+    kind = integers_of(vector.type)
+    name = f"llvm.vector.reduce.umax.v{kind.count}i{kind.element.width}"
+    found = call(builder, name, kind.element, builder.bitcast(vector, kind))
+    return builder.zext(found, _I64) if kind.element.width < 64 else found
 
 
-@intrinsic
-def mark(typing, pointer, z):
+@operation(nothing)
+def mark(builder, _, pointer, z):
     """Write ``z != 0`` as bytes."""
-
-    def emit(context, builder, pointer, z):
-        kind = ir.VectorType(ir.IntType(8), z.type.count)
-        differs = builder.fcmp_unordered("!=", z, ir.Constant(z.type, None))
-        place = builder.bitcast(pointer, kind.as_pointer())
-        builder.store(builder.zext(differs, kind), place, align=1)
-
-    return each(types.void, (pointer, z), emit)
+    kind = ir.VectorType(ir.IntType(8), z.type.count)
+    differs = builder.fcmp_unordered("!=", z, ir.Constant(z.type, None))
+    place = builder.bitcast(pointer, kind.as_pointer())
+    builder.store(builder.zext(differs, kind), place, align=1)
 
 
-@intrinsic
-def transposed(typing, vectors):
+@operation(like_last, whole_tuples=True)
+def transposed(builder, _, rows):
     """Return the columns of a square, given its rows as a tuple of vectors."""
-
-    def generate(context, builder, signature, values):
-        size, step = vectors.count, 1
-        rows = [builder.extract_value(values[0], k) for k in range(size)]
-        while step < size:  # exchange off-diagonal squares of 1, 2, 4, ... numbers
-            low = [lane if not lane & step else size + lane - step for lane in range(size)]
-            high = [lane + step if not lane & step else size + lane for lane in range(size)]
-            for k in range(size):
-                if not k & step:
-                    pair = rows[k], rows[k + step]
-                    rows[k], rows[k + step] = (shuffled(builder, *pair, m) for m in (low, high))
-            step *= 2
-        return context.make_tuple(builder, vectors, rows)
-
-    return vectors(vectors), generate
+    size, step = len(rows), 1
+    while step < size:  # exchange off-diagonal squares of 1, 2, 4, ... numbers
+        low = [lane if not lane & step else size + lane - step for lane in range(size)]
+        high = [lane + step if not lane & step else size + lane for lane in range(size)]
+        for k in range(size):
+            if not k & step:
+                pair = rows[k], rows[k + step]
+                rows[k], rows[k + step] = (shuffled(builder, *pair, m) for m in (low, high))
+        step *= 2
+    return rows
 
 
 def halved(builder, vector):
@@ -440,120 +406,74 @@ def halved(builder, vector):
     return builder.fadd(*(shuffled(builder, vector, vector, lanes) for lanes in (low, high)))
 
 
-@intrinsic
-def sum_of(typing, vector):
+@operation(lambda vector: vector.real)
+def sum_of(builder, _, vector):
     """Return the sum of the numbers of a vector, by halves."""
-
-    def emit(context, builder, vector):
-        while vector.type.count > 2:
-            vector = halved(builder, vector)
-        return builder.fadd(*(builder.extract_element(vector, _I32(k)) for k in (0, 1)))
-
-    return each(one(vector).real, (vector,), emit)
+    while vector.type.count > 2:
+        vector = halved(builder, vector)
+    return builder.fadd(*(builder.extract_element(vector, _I32(k)) for k in (0, 1)))
 
 
-@intrinsic
-def sums_of_four(typing, vectors):
+@operation(lambda vectors: Vec(one(vectors).real, 4), whole_tuples=True)
+def sums_of_four(builder, kind, vectors):
     """Return one vector with the sums of four vectors.
 
     After halving to 32 bytes, neighbours are added pairwise; lanes cross 16-byte boundaries only in
     the last step, where that costs one instruction.
     """
-    lanes = 32 // (vectors.dtype.real.bitwidth // 8)
-
-    def generate(context, builder, signature, values):
-        found = [builder.extract_value(values[0], k) for k in range(4)]
-        while found[0].type.count > lanes:
-            found = [halved(builder, vector) for vector in found]
-        starts = [start + source for start in range(0, lanes, lanes // 2) for source in (0, lanes)]
-        even = [first + k for first in starts for k in range(0, lanes // 2, 2)]
-        odd = [lane + 1 for lane in even]
-        while len(found) > 8 // lanes:
-            found = [
-                builder.fadd(shuffled(builder, a, b, even), shuffled(builder, a, b, odd))
-                for a, b in zip(found[::2], found[1::2], strict=True)
-            ]
-        if len(found) == 1:
-            return halved(builder, found[0])
-        return builder.fadd(*(shuffled(builder, *found, k) for k in ([0, 1, 4, 5], [2, 3, 6, 7])))
-
-    return Vec(vectors.dtype.real, 4)(vectors), generate
+    lanes = 8 if isinstance(kind.element, ir.FloatType) else 4
+    while vectors[0].type.count > lanes:
+        vectors = [halved(builder, vector) for vector in vectors]
+    starts = [start + source for start in range(0, lanes, lanes // 2) for source in (0, lanes)]
+    even = [first + k for first in starts for k in range(0, lanes // 2, 2)]
+    odd = [lane + 1 for lane in even]
+    while len(vectors) > 8 // lanes:
+        vectors = [
+            builder.fadd(shuffled(builder, a, b, even), shuffled(builder, a, b, odd))
+            for a, b in zip(vectors[::2], vectors[1::2], strict=True)
+        ]
+    if len(vectors) == 1:
+        return halved(builder, vectors[0])
+    return builder.fadd(*(shuffled(builder, *vectors, k) for k in ([0, 1, 4, 5], [2, 3, 6, 7])))
 
 
-@intrinsic
-def row(typing, pointer, number, stride):
+@operation(lambda pointer, number, stride: pointer)
+def row(builder, _, pointer, number, stride):
     """Return a pointer to row `number` of a matrix whose rows are `stride` elements apart."""
-    kind = one(number)
-
-    def emit(context, builder, pointer, number, stride):
-        number = context.cast(builder, number, kind, types.intp)
-        return builder.gep(pointer, [builder.mul(number, stride)])
-
-    return each(one(pointer), (pointer, number, types.intp), emit)
+    return builder.gep(pointer, [builder.mul(number, stride)])
 
 
-@intrinsic
-def offset(typing, pointer, count):
+@operation(lambda pointer, count: pointer)
+def offset(builder, _, pointer, count):
     """Return the pointer advanced by `count` elements."""
-    count = count if isinstance(count, types.BaseTuple) else types.intp
-
-    def emit(context, builder, pointer, count):
-        return builder.gep(pointer, [count])
-
-    return each(one(pointer), (pointer, count), emit)
+    return builder.gep(pointer, [count])
 
 
-@intrinsic
-def pointer_to(typing, address, kind):
-    """Return an address as a pointer to numbers of type `kind`."""
-    result = types.CPointer(kind.instance_type if hasattr(kind, "instance_type") else kind.dtype)
-
-    def generate(context, builder, signature, values):
-        return builder.inttoptr(values[0], context.get_value_type(result))
-
-    return result(types.intp, kind), generate
+@operation(lambda address, real: types.CPointer(real.instance_type))
+def pointer_to(builder, kind, address, real):
+    """Return an address as a pointer to numbers of type `real`."""
+    return builder.inttoptr(address, kind)
 
 
-@intrinsic
-def address_of(typing, pointer):
+@operation(lambda pointer: types.int64)
+def address_of(builder, kind, pointer):
     """Return a pointer as an integer; 0 for a null pointer."""
-
-    def generate(context, builder, signature, values):
-        return builder.ptrtoint(values[0], _I64)
-
-    return types.int64(pointer), generate
+    return builder.ptrtoint(pointer, kind)
 
 
-@intrinsic
-def record_at(typing, address, kind, number):
-    """Return record `number` of an array of records of type `kind`."""
-    result = kind.instance_type
-
-    def generate(context, builder, signature, values):
-        at = builder.add(values[0], builder.mul(values[2], _I64(8 * len(result.fields))))
-        return builder.inttoptr(at, context.get_value_type(result))
-
-    return result(types.intp, kind, types.intp), generate
+@operation(lambda address, record, number: record.instance_type)
+def record_at(builder, kind, address, record, number):
+    """Return record `number` of an array of records of type `record`."""
+    return builder.gep(builder.inttoptr(address, kind), [number])
 
 
-@intrinsic
-def bits_of(typing, pointer):
+@operation(lambda pointer: types.CPointer(getattr(types, f"uint{pointer.dtype.bitwidth}")))
+def bits_of(builder, kind, pointer):
     """Return a pointer to floats as a pointer to unsigned integers of the same size."""
-    result = types.CPointer(types.uint32 if pointer.dtype == types.float32 else types.uint64)
-
-    def generate(context, builder, signature, values):
-        return builder.bitcast(values[0], context.get_value_type(result))
-
-    return result(pointer), generate
+    return builder.bitcast(pointer, kind)
 
 
-@intrinsic
-def ticks(typing):
+@operation(lambda: types.int64)
+def ticks(builder, kind):
     """Return the processor's cycle counter, or 0 if it has none."""
-
-    def generate(context, builder, signature, values):
-        function = ir.FunctionType(_I64, [])
-        name = "llvm.readcyclecounter"
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), [])
-
-    return types.int64(), generate
+    return call(builder, "llvm.readcyclecounter", kind)
