@@ -77,7 +77,7 @@ class FusedChain:
         size, position = rows.itemsize, self.layers.position(k)
         row_stride, column_stride = rows.strides
         bits = self.compiled["from_dense"](
-            address(rows), row_stride // size, column_stride // size, len(rows),
+            address(rows), row_stride // size, column_stride // size, 0, len(rows),
             address(position), Y.address, Y.stride, Y.neurons,
         )  # fmt: skip
         Y.inputs = ids

@@ -35,7 +35,7 @@ _SIGNATURES: dict[Part, dict[str, str]] = {
         "patterns": "int64* int64* int64 float64* uint64* -> void",
         "arrange": "int64* int64* int64 int64* int64 uint8* int64* uint32* real* -> void",
         "panels": "int64* int64* int64 int64 int64 int64 int64* int64* uint32* real* -> void",
-        "from_dense": "real* int64 int64 int64 int64 real* int64 int64 -> int64",
+        "from_dense": "real* int64 int64 int64 int64 int64 real* int64 int64 -> int64",
         "to_dense": "real* int64 int64 int64* int64 real* int64 int64 -> int64",
     },
     "single": _SHARES,
@@ -66,8 +66,8 @@ def _make(dtype: str, part: Part, lines: int) -> dict[str, tuple[Callable[..., A
             "patterns": order.make_patterns(),
             "arrange": order.make_arrange(kind),
             "panels": order.make_panels(kind),
-            "from_dense": dense_rows.make_from_dense(kind),
-            "to_dense": dense_rows.make_to_dense(kind),
+            "from_dense": dense_rows.make_from_dense(kind, lines),
+            "to_dense": dense_rows.make_to_dense(kind, lines),
         }
     found = {}
     for name, signature in _SIGNATURES[part].items():

@@ -23,7 +23,7 @@ from numba import njit, types
 
 from gbdnn.kernels.compiled import record as at
 from gbdnn.kernels.compiled.barrier import barrier, read, write
-from gbdnn.kernels.compiled.dense_rows import make_read, square_size
+from gbdnn.kernels.compiled.dense_rows import make_from_dense
 from gbdnn.kernels.compiled.dots import make_four, make_row_sum, make_some, make_twelve
 from gbdnn.kernels.compiled.layer import make_layer
 from gbdnn.kernels.compiled.tiles import Strip
@@ -31,13 +31,12 @@ from gbdnn.kernels.compiled.vectors import (
     COMPILED,
     INLINED,
     Record,
+    address_of,
     bits_of,
     offset,
     pointer_to,
     record_at,
     row,
-    splat,
-    take,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def make_steps(kind: Kinds, pair_lines: int):
     job_record, layer_record = Record(at.STEPS, kind), Record(at.LAYER, kind)
     edge_record, bits = Record(at.EDGES, kind), kind.bits
     layer_pass = make_layer(kind, pair_lines)
-    block, gather = _make_block(kind), _make_gather(kind)
+    block, from_dense = _make_block(kind), njit(**COMPILED)(make_from_dense(kind, pair_lines))
     loss_and_gradient = _make_loss(kind)
     gradient, update = _make_gradient(kind, pair_lines), _make_update(kind)
     add_squares, norm = _make_norm(kind)
@@ -64,7 +63,7 @@ def make_steps(kind: Kinds, pair_lines: int):
     def by_inputs(job, step, inputs, thread):
         """Compute the forward and backward pass for this thread's part of a minibatch."""
         layers, share_lines, stride = job.layers, job.share_lines, job.stride
-        lines = -(-inputs // lanes)
+        lines, neurons = -(-inputs // lanes), record_at(job.edges, edge_record, 0).nrows
         line = lines * thread // job.threads
         last = lines * (thread + 1) // job.threads
         none = pointer_to(0, bits)
@@ -76,7 +75,11 @@ def make_steps(kind: Kinds, pair_lines: int):
             skip = start * lanes
             first = step * job.batch + line * lanes
             if job.passes & at.FORWARD:
-                gather(job, first, count, block(job, job.Y_blocks, share, 0, skip))
+                from_dense(
+                    job.X, job.row_stride, job.column_stride,
+                    address_of(offset(job.indices, first)), count, 0,
+                    block(job, job.Y_blocks, share, 0, skip), stride, neurons,
+                )  # fmt: skip
             for k in range(layers if job.passes & at.FORWARD else 0):
                 record = record_at(job.forward, layer_record, k)
                 y = block(job, job.Y_blocks, share, k, skip)
@@ -137,32 +140,6 @@ def _make_block(kind: Kinds):
         return offset(pointer_to(blocks[share * (job.layers + 1) + layer], real), skip)
 
     return block
-
-
-def _make_gather(kind: Kinds):
-    """Return a function that copies some inputs of a minibatch into a block."""
-    real, lanes, size = kind.real, kind.lanes, square_size(kind)
-    read, edge_record = make_read(kind), Record(at.EDGES, kind)
-
-    @njit(**COMPILED)
-    def gather(job, first, count, Y):
-        """Y[c, r] = X[indices[first + r], c]; inputs that pad the last cache line become 0."""
-        X, indices = job.X, offset(job.indices, first)
-        row_stride, column_stride, stride = job.row_stride, job.column_stride, job.stride
-        neurons = record_at(job.edges, edge_record, 0).nrows
-        in_squares = column_stride == 1 and count >= size and neurons >= size
-        for r0 in range(0, count if in_squares else 0, size):
-            r = min(r0, count - size)
-            sources = row(X, take(offset(indices, r), size, 1), row_stride)
-            read(sources, 0, offset(Y, r), stride, neurons, splat(real(0), size))
-        for c in range(neurons):
-            target = offset(Y, c * stride)
-            for r in range(count if in_squares else 0, count):
-                target[r] = X[indices[r] * row_stride + c * column_stride]
-            for r in range(count, -(-count // lanes) * lanes):
-                target[r] = 0
-
-    return gather
 
 
 def _make_loss(kind: Kinds):
