@@ -81,7 +81,7 @@ class Answer:
         """Add the inputs of a block after the chain's last layer."""
         if self._may_be_dense and not self._elements and not self._to_array:
             some = Y.filled[::16]
-            self._to_array = dense_pays(max(some.size, 1), int(np.count_nonzero(some)))
+            self._to_array = dense_pays(max(some.size, 1), int(np.count_nonzero(some != 0)))
         if self._to_array or self._is_callers:
             self._note(chain.write(Y, *self.arrays()), len(Y.inputs))
             self._written.append(Y.inputs)

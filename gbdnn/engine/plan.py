@@ -339,7 +339,7 @@ class Plan(NamedTuple):
         if self.facts.engine not in _CHOOSE:
             return False
         some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
-        entries = np.count_nonzero(some) / max(some.size, 1) * inputs * blocks[0].neurons
+        entries = np.count_nonzero(some != 0) / max(some.size, 1) * inputs * blocks[0].neurons
         as_rows = SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries
         return bool(2 * as_rows < kernel.cost(info, inputs, entries))
 

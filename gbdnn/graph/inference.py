@@ -186,7 +186,7 @@ def infer(
             Y, kernel = run.layer(k, layer, step, before)
             if callback is not None:
                 alive = int(Y.any(axis=1).sum())
-                counts = np.array([[len(Y), alive, alive, np.count_nonzero(Y), 0]])
+                counts = np.array([[len(Y), alive, alive, np.count_nonzero(Y != 0), 0]])
                 for stats in layer_stats(k, counts, 0, engine, kernel, perf_counter() - began):
                     callback(stats)
         if wanted is not None:

@@ -142,9 +142,10 @@ class FullChain:
         """Write the inputs to rows of arrays."""
         rows = Y.filled.T
         values[Y.inputs] = rows
+        marks = rows != 0  # counting numbers takes ten times as long
         if present is not None:
-            present[Y.inputs] = rows != 0
-        return int(np.count_nonzero(rows))
+            present[Y.inputs] = marks
+        return int(np.count_nonzero(marks))
 
 
 def _count(Y: Block, counts: np.ndarray, stands: np.ndarray | None, began: int) -> None:
