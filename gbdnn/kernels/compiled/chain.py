@@ -125,7 +125,7 @@ def make_chain(kind: Kinds, pair_lines: int):
                     state[2] = k - 1
                     break
             living = count
-            if record.droppable:
+            if record.counted:
                 living = 0
                 for q in range(count):
                     living += live[q] != 0
@@ -135,7 +135,7 @@ def make_chain(kind: Kinds, pair_lines: int):
                 told[0] += count
                 if stands != 0:
                     found = pointer_to(scratch, bits)
-                    if not record.droppable:
+                    if not record.counted:
                         count_entries(y, stride, record.ncols, count, found)
                     census(found, count, ids, stands, told)
                     told[4] += ticks() - began

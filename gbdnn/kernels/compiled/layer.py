@@ -58,7 +58,7 @@ def make_layer(kind: Kinds, pair_lines: int):
         them, and not read otherwise.
         """
         whole = -(-inputs // lanes) * lanes
-        if record.droppable:
+        if record.counted:
             for q in range(whole):
                 block.live[q] = 0
         if record.checked:
@@ -103,7 +103,7 @@ def _columns(record, panel):
     return Columns(
         record.rows, record.weights, record.weight_step, record.bias, record.bias_step,
         record.places, record.limits[0], record.limits[1],
-        panel == 0, panel == record.panels - 1, record.droppable, record.checked, record.masked,
+        panel == 0, panel == record.panels - 1, record.counted, record.checked, record.masked,
     )  # fmt: skip
 
 

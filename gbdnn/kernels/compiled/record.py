@@ -57,10 +57,10 @@ class Layout:
 
 LAYER = Layout({
     # weight_step and bias_step are 1, or 0 if one number is valid for all.
-    # paired: most columns are in pairs; dense: all weights are stored; droppable: activations are
+    # paired: most columns are in pairs; dense: all weights are stored; counted: activations are
     # counted; checked: infinite sums are looked for; masked: sums are kept where a mask lies
     # between the limits; first: for single inputs, the column of the layer that is the first here.
-    "int64": "nrows ncols edges weight_step bias_step paired dense droppable checked masked panels"
+    "int64": "nrows ncols edges weight_step bias_step paired dense counted checked masked panels"
     " first",
     "int64*": "indptr",
     "uint32*": "rows places",  # `rows` may be uint16 for single inputs

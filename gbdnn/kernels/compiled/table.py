@@ -204,7 +204,7 @@ def layer_table(
     """
     layers = list(layers)
     found = stacked([None if layer is None else layer.record for layer in layers])
-    found["droppable"], found["checked"] = list(droppable), list(checked)
+    found["counted"], found["checked"] = list(droppable), list(checked)
     check(found, layers)
     return found
 

@@ -71,7 +71,7 @@ class Columns(NamedTuple):
 
     rows: Any
     weights: Any
-    step: Any  # 1, or 0 if all edges have the weight weights[0]
+    weight_step: Any  # 1, or 0 if all edges have the weight weights[0]
     bias: Any
     bias_step: Any  # 1, or 0 if all neurons have the bias bias[0]
     places: Any
@@ -79,8 +79,8 @@ class Columns(NamedTuple):
     high: Any
     begins: Any  # whether sums start at the bias; otherwise at the values in Z
     ends: Any  # whether the limits are applied
-    counts: Any  # whether to count nonzero activations
-    checks: Any  # whether to look for sums that are not finite
+    counted: Any  # whether to count nonzero activations
+    checked: Any  # whether to look for sums that are not finite
     masked: Any  # whether, instead, sums are kept where the mask lies between the limits
 
 
@@ -94,7 +94,7 @@ def make_tile(kind: Kinds, lines: int, neurons: int, reads: str):
     @njit(**INLINED)
     def tile(columns, strip, j, first, edges):
         """Compute neurons from j on; their edges, `edges` each, begin at `first`."""
-        step, stride = 1 if has_all else columns.step, strip.stride
+        step, stride = 1 if has_all else columns.weight_step, strip.stride
         w, rows = offset(columns.weights, first * step), offset(columns.rows, first)
         places = take(offset(columns.places, j), neurons, 1)
         z = row(strip.Z, places, stride)
@@ -119,9 +119,9 @@ def make_tile(kind: Kinds, lines: int, neurons: int, reads: str):
         else:
             new = between(s, columns.low, columns.high)
             store(z, new)
-            if columns.counts:
+            if columns.counted:
                 count_nonzero(strip.live, new)
-            if columns.checks:
+            if columns.checked:
                 note(strip.overflow, s)
 
     return tile
