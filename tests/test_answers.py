@@ -30,14 +30,6 @@ def test_argmax_is_numpys(A, dtype):
     assert found.tolist() == [int(np.argmax(row)) for row in A]
 
 
-@pytest.mark.parametrize(
-    ("row", "best"),
-    [([-1, -2], 0), ([-2, -1], 1), ([0, -1], 0), ([-1, 0], 1), ([0, 0], 0), ([1, 3, 3], 1)],
-)  # fmt: skip
-def test_argmax_of_one_row(row, best):
-    assert gbdnn.argmax(np.array([row], float)).tolist() == [best]
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
 @pytest.mark.parametrize("make", [np.array, gb.Matrix.from_dense, sp.csr_array])
 def test_argmax_tells_large_integers_apart(make, dtype):
@@ -77,18 +69,3 @@ def test_of_a_store(nrows, tmp_path):
         dense = Y if rows is stored else Y[1:]
         assert gbdnn.argmax(rows).tolist() == np.argmax(dense, axis=1).tolist()
         assert gbdnn.categories(rows).tolist() == np.flatnonzero(dense.any(axis=1)).tolist()
-
-
-@pytest.mark.parametrize("answer", [gbdnn.argmax, gbdnn.categories])
-@pytest.mark.parametrize(
-    ("Y", "match"),
-    [
-        ("abc", "Y must be .*, not str"),
-        ([[1, 2]], "Y must be .*, not list"),
-        (np.array([[1j, 2]]), "dtype complex128"),
-        (np.array([["a"]]), "dtype <U1"),
-    ],
-)
-def test_what_has_no_answer(answer, Y, match):
-    with pytest.raises(errors.ArgumentTypeError, match=match):
-        answer(Y)

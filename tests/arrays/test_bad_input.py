@@ -102,27 +102,10 @@ def test_overflow_in_the_cast():
     bad(ValueError, r"layer 0: weights", lambda: infer([big], X, dtype="FP32"))
 
 
-@pytest.mark.parametrize("clip", [0, 0.0, -1, np.nan, np.inf])
-def test_clip_without_meaning(clip):
-    bad(ValueError, "clip must be finite and positive, or None", lambda: Layer(W, clip=clip))
-    bad(ValueError, "layer 0: clip must be finite and positive", lambda: infer([W], X, clip=clip))
-
-
-@pytest.mark.parametrize("clip", ["32", True, [1]])
-def test_clip_of_the_wrong_kind(clip):
-    bad(TypeError, "clip must be a number or None", lambda: Layer(W, clip=clip))
-
-
-def test_clip_that_vanishes_in_the_cast():
+def test_clip_that_is_not_positive():
+    bad(ValueError, "layer 0: clip must be finite and positive, or None for no limit, not 0",
+        lambda: infer([W], X, clip=0))  # fmt: skip
     bad(ValueError, "rounds to 0 in float32", lambda: Layer(W, clip=1e-60, dtype="FP32"))
-
-
-@pytest.mark.parametrize(
-    ("nthreads", "error"),
-    [(0, ValueError), (-2, ValueError), (1.5, TypeError), (True, TypeError), ("2", TypeError)],
-)
-def test_nthreads(nthreads, error):
-    bad(error, "nthreads must be", lambda: infer([W], X, nthreads=nthreads))
 
 
 @pytest.mark.parametrize("option", [{"bias": 0.0}, {"clip": 1}, {"bias_rule": "all"}])
@@ -138,16 +121,6 @@ def test_options_beside_a_network(option):
     )
 
 
-def test_options_with_unknown_values():
-    bad(
-        ValueError,
-        "bias_rule must be 'all' or 'entries', not 'some'",
-        lambda: Layer(W, bias_rule="some"),
-    )
-    bad(ValueError, "activation must be 'relu' or 'identity'", lambda: Layer(W, activation="tanh"))
-    bad(ValueError, "layer 0: bias_rule must be", lambda: infer([W], X, bias_rule="none"))
-
-
 def test_bias_of_the_wrong_shape():
     bad(ValueError, r"bias has shape \(2,\) but the layer has 3 neurons", lambda: Layer(W, [1, 2]))
     bad(ValueError, r"bias= has 2 items for 1 layers", lambda: infer([W], X, bias=[0, 0]))
@@ -156,11 +129,6 @@ def test_bias_of_the_wrong_shape():
     bad(TypeError, r"bias= must be a number", lambda: infer([W], X, bias="0.5"))
     bad(TypeError, r"bias= must be a number",
         lambda: infer([W], X, bias=gb.Vector.from_coo([0], [1.0], size=3)))  # fmt: skip
-
-
-@pytest.mark.parametrize("layers", [3, None, object(), "W"])
-def test_layers_that_are_none(layers):
-    bad(TypeError, "layer", lambda: infer(layers, X))
 
 
 def test_a_matrix_in_place_of_a_list():
@@ -175,41 +143,6 @@ def test_a_matrix_in_place_of_a_list():
 def test_mixed_lists():
     bad(TypeError, "layer 1 is a Layer but others are matrices", lambda: infer([W, Layer(W)], X))
     bad(TypeError, "layer 0: weights must be .*, not str", lambda: Network(["W"]))
-
-
-@pytest.mark.parametrize("features", [1, None, "X", {}])
-def test_features_of_the_wrong_kind(features):
-    bad(TypeError, "features must be a graphblas.Matrix, a SciPy", lambda: infer([W], features))
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 1), ()])
-def test_features_of_the_wrong_rank(shape):
-    bad(ValueError, "features must have two dimensions", lambda: infer([W], np.ones(shape)))
-
-
-@pytest.mark.parametrize("dtype", [np.complex64, object, "U3", np.longdouble, "M8[s]"])
-def test_values_of_no_use(dtype):
-    A = np.ones((3, 3)).astype(dtype)
-    bad(TypeError, "weights must contain real numbers of at most 64 bits", lambda: Layer(A))
-
-
-@pytest.mark.parametrize("dtype", ["INT8", bool, "FC32", "nonsense", 7, np.float16])
-def test_dtypes_of_no_use(dtype):
-    bad(TypeError, "dtype", lambda: infer([W], X, dtype=dtype))
-    bad(TypeError, "dtype", lambda: Layer(W, dtype=dtype))
-
-
-@pytest.mark.parametrize("activation", ["relu", "identity"])
-@pytest.mark.parametrize("clip", [None, 32.0])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_overflow_on_the_way_names_the_layer(activation, clip, sign):
-    # Three finite steps, then a sum beyond FP32; ReLU and clip do not hide it.
-    grow = Layer(W * 1e12, dtype="FP32")
-    last = Layer(W * 1e12 * sign, activation=activation, clip=clip, dtype="FP32")
-    fine = infer([grow, grow, grow], X)
-    assert fine.nvals == 6
-    bad(ArithmeticError, "layer 3: Y W \\+ b overflows float32",
-        lambda: infer([grow, grow, grow, last], X))  # fmt: skip
 
 
 def test_nan_on_the_way_names_the_layer():
@@ -229,21 +162,9 @@ def test_argmax_without_columns():
     bad(ValueError, "2 x 0", lambda: gbdnn.argmax(np.ones((2, 0))))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"neurons": 1000},
-        {"layers": 0},
-        {"layers": 1.5},
-        {"seed": -1},
-        {"seed": 2**32},
-        {"seed": 0.5},
-    ],
-)
-def test_radixnet(arguments):
-    name = next(iter(arguments))
-    with pytest.raises(gbdnn.GbdnnError, match=name):
-        gbdnn.radixnet(**{"neurons": 1024, "layers": 1, **arguments})
+def test_radixnet():
+    bad(ValueError, "neurons must be one of 1024, 4096", lambda: gbdnn.radixnet(1000, 1))
+    bad(ValueError, "seed", lambda: gbdnn.radixnet(1024, 1, seed=2**32))
 
 
 @pytest.mark.parametrize(
@@ -262,20 +183,9 @@ def test_radix_layers(systems, widths, match):
     bad(ValueError, match, lambda: gbdnn.gallery.radix_layers(systems, widths))
 
 
-def test_radix_layers_of_the_wrong_kind():
-    bad(TypeError, "systems must be a list of lists", lambda: gbdnn.gallery.radix_layers(5))
-    bad(TypeError, "systems must be a list of lists", lambda: gbdnn.gallery.radix_layers([2, 2]))
-    bad(TypeError, "widths a list", lambda: gbdnn.gallery.radix_layers([(2, 3)], 3))
-
-
 @pytest.mark.parametrize("weight", [np.nan, np.inf, 1e39, 10**400])
 def test_radix_layers_with_a_weight_that_is_not_finite(weight):
     bad(ValueError, "weight", lambda: gbdnn.gallery.radix_layers([(2, 3)], weight=weight))
-
-
-@pytest.mark.parametrize("weight", ["a", None, [1.0]])
-def test_radix_layers_with_a_weight_that_is_no_number(weight):
-    bad(TypeError, "weight", lambda: gbdnn.gallery.radix_layers([(2, 3)], weight=weight))
 
 
 @pytest.mark.parametrize("systems", [[(2,) * 62], [(2,) * 34]])
@@ -294,21 +204,6 @@ def test_more_rows_than_memory_has_room_for():
     assert gbdnn.categories(tall).tolist() == [0]
     bad(ValueError, "Y: contains nan",
         lambda: gbdnn.categories(gb.Matrix.from_coo([5], [1], [np.nan], nrows=2**50)))  # fmt: skip
-
-
-@pytest.mark.parametrize("index", [-1, 10**6])
-@pytest.mark.parametrize("kind", ["csr", "csc", "bsr", "coo"])
-def test_scipy_arrays_with_indices_out_of_range(kind, index):
-    A = sp.csr_array(np.eye(4)).asformat(kind)
-    (A.coords[1] if kind == "coo" else A.indices)[2] = index
-    bad(ValueError, "weights: invalid SciPy array", lambda: Layer(A))
-    bad(ValueError, "features: invalid SciPy array", lambda: infer([np.eye(4)], A))
-
-
-def test_scipy_pointers_out_of_range():
-    A = sp.csr_array(W)
-    A.indptr[1] = 7
-    bad(ValueError, "layer 0: weights: invalid SciPy array", lambda: infer([A], X))
 
 
 def test_masked_arrays():
@@ -340,30 +235,7 @@ def test_bias_of_no_use(bias, error):
 def test_numbers_of_any_size():
     assert Layer(W, 10**30).bias == 1e30
     bad(ValueError, "clip: an integer of 1329 bits", lambda: Layer(W, clip=10**400))
-    bad(
-        ValueError,
-        r"clip: 1e\+39 does not fit into float32",
-        lambda: Layer(W, clip=1e39, dtype="FP32"),
-    )
     bad(ValueError, "nthreads must be at most 2147483647", lambda: infer([W], X, nthreads=2**31))
-
-
-@pytest.mark.parametrize("layers", [None, 3, Layer(W)])
-def test_a_network_of_no_list(layers):
-    bad(TypeError, "layers must be a Network or a list of matrices, not", lambda: Network(layers))
-
-
-def test_options_of_the_wrong_kind():
-    bad(ValueError, "bias_rule must be 'all' or 'entries'", lambda: Layer(W, bias_rule=np.ones(2)))
-    bad(ValueError, "bias_rule must be 'all' or 'entries'", lambda: infer([W], X, bias_rule=""))
-    bad(TypeError, "callback must be callable or None, not 5", lambda: infer([W], X, callback=5))
-    bad(TypeError, "neurons must be an integer", lambda: gbdnn.radixnet([1024], 1))
-
-
-@pytest.mark.parametrize("option", [{"bias_rule": "some"}, {"clip": -1}, {"dtype": "INT8"}])
-def test_options_are_checked_without_layers(option):
-    with pytest.raises(gbdnn.GbdnnError, match=next(iter(option))):
-        infer([], X, **option)
 
 
 def test_a_refused_layer_leaves_the_matrix():
@@ -396,19 +268,11 @@ def test_advice_about_an_overflow_is_of_use(dtype, advised):
 
 def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
     A = gb.Matrix.from_dense(np.arange(1.0, 10.0).reshape(3, 3) / 8)
-    for make in (lambda: 2 * A, lambda: A[:, :], lambda: gb.select.tril(A), lambda: A.T):
-        X = make().new()
-        assert gbdnn.infer([A], make()).isequal(gbdnn.infer([A], X))
-        assert gbdnn.infer([make()], A).isequal(gbdnn.infer([X], A))
-        gbdnn.save(make(), tmp_path / "X")
-        assert gbdnn.load(tmp_path / "X").isequal(X, check_dtype=False)
-    bias = gb.Vector.from_dense(np.full(3, 0.25))
-    assert gbdnn.Layer(A, 2 * bias).bias.tolist() == [0.5] * 3
+    gbdnn.save(2 * A, tmp_path / "X")
+    assert gbdnn.load(tmp_path / "X").isequal((2 * A).new(), check_dtype=False)
+    assert gbdnn.Layer(A, 2 * gb.Vector.from_dense(np.full(3, 0.25))).bias.tolist() == [0.5] * 3
     X = gb.semiring.plus_times(A @ A).new()
-    assert gbdnn.infer([A], A @ A).isequal(gbdnn.infer([A], X))
-    assert gbdnn.infer([A @ A], A).isequal(gbdnn.infer([X], A))
+    assert infer([A @ A], A @ A).isequal(infer([X], X))
     for layers, features, name in (([A], A | A, "features"), ([A | A], A, "layer 0: weights")):
-        with pytest.raises(
-            errors.ArgumentTypeError, match=f"{name} must be .* a monoid or semiring"
-        ):
-            gbdnn.infer(layers, features)
+        bad(TypeError, f"{name} must be .* a monoid or semiring",
+            lambda layers=layers, features=features: infer(layers, features))  # fmt: skip

@@ -107,9 +107,3 @@ def test_errors():
         graph.normalized(np.array([[0, -2.0], [1, 0]]))
     with pytest.raises(errors.ArgumentError, match="G: contains nan"):
         graph.normalized(np.array([[0, np.nan], [1, 0]]))
-    with pytest.raises(
-        errors.ArgumentError, match="kind must be 'symmetric' or 'mean', not 'random'"
-    ):
-        graph.normalized(np.eye(2), "random")
-    with pytest.raises(errors.ArgumentTypeError, match="self_loops must be True or False"):
-        graph.normalized(np.eye(2), self_loops=1)

@@ -31,13 +31,6 @@ def test_bare_matrices_and_their_options():
     assert two.to_dense(fill_value=0).tolist() == [[1.25, 1.25]]
 
 
-def test_the_batch_is_named():
-    answers = gbdnn.infer_batches([np.eye(2)], [np.eye(2), np.ones((3, 5))])
-    next(answers)
-    with pytest.raises(errors.ShapeError, match="batch 1: features are 3 x 5"):
-        next(answers)
-
-
 def test_mistakes_at_once():
     with pytest.raises(errors.ShapeError, match="layer 1"):
         gbdnn.infer_batches([np.eye(2), np.eye(3)], [])
@@ -49,7 +42,7 @@ def test_mistakes_at_once():
 
 WRONG = {
     "engine": "fast", "deduplicate": 3, "memory": "x", "nthreads": 0, "callback": 3, "foo": 1,
-    "clip": -1, "dtype": "INT8",
+    "clip": -1, "dtype": "INT8", "bias_rule": "some",
 }  # fmt: skip
 
 

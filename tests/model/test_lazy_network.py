@@ -59,18 +59,9 @@ def test_info_is_the_layer_without_its_weights():
         assert repr(info) == f"LayerInfo({repr(layer).removeprefix('Layer(')}"
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"shape": (-1, 2)}, ArgumentError), ({"edges": 1.5}, ArgumentTypeError),
-        ({"gain": float("nan")}, ArgumentError), ({"gain": -1}, ArgumentError),
-        ({"clip": 0}, ArgumentError), ({"dtype": "INT8"}, ArgumentTypeError),
-        ({"lowest_bias": 2.0, "highest_bias": 1.0}, ArgumentError),
-        ({"highest_bias": "x"}, ArgumentTypeError), ({"bias_rule": "none"}, ArgumentError),
-    ],
-)  # fmt: skip
-def test_info_is_checked(options, error):
-    with pytest.raises(error):
+@pytest.mark.parametrize("options", [{"gain": -1}, {"lowest_bias": 2.0, "highest_bias": 1.0}])
+def test_info_is_checked(options):
+    with pytest.raises(ArgumentError):
         LayerInfo(**({"shape": (2, 3), "edges": 1, "gain": 1.0, "dtype": "FP32"} | options))
 
 
@@ -159,12 +150,6 @@ def test_pickle(lazy):
     assert again.isequal(NET[1:].astype("FP64"))
 
 
-def test_infer(lazy, infer):
-    assert infer(lazy, CASE.X).isequal(infer(NET, CASE.X))
-    wide = infer(lazy, CASE.X, dtype="FP64")
-    assert wide.isequal(infer(NET, CASE.X, dtype="FP64"))
-
-
 def test_shapes_and_dtypes_are_checked_at_once(source):
     with pytest.raises(ShapeError, match="layer 1: weights are 18 x 20 but"):
         Network.lazy([NET[0], NET[2]], source)
@@ -190,12 +175,6 @@ def test_shapes_and_dtypes_are_checked_at_once(source):
 def test_a_layer_that_is_another_one(other, error, message):
     with pytest.raises(error, match=message):
         Network.lazy([Layer(np.eye(3)).info], lambda k: other)[0]
-
-
-def test_reads_from_many_threads(lazy):
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda k: lazy[k % 3].isequal(NET[k % 3]), range(60)))
-    assert all(found)
 
 
 def test_lazy_radixnet_in_any_order():

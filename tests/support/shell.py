@@ -1,5 +1,6 @@
-"""The command `gbdnn`, run in this process or as a process of its own."""
+"""The command `gbdnn`, run in this process or as a process of its own; code in a process."""
 
+import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -32,6 +33,15 @@ def as_process(*arguments, **options):
     """Exit code and output of the command, as a process."""
     command = [*GBDNN, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def python(code, *arguments, **environment):
+    """Exit code and output of a new interpreter that runs some code."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300,
+        env=os.environ | environment,
+    )  # fmt: skip
 
 
 def well(*arguments, run=run):

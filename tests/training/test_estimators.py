@@ -1,13 +1,12 @@
 """Estimators are what scikit-learn expects, and learn."""
 
 import pickle
-import subprocess
-import sys
 
 import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from shell import python
 
 import gbdnn
 from gbdnn.errors import ArgumentError, ArgumentTypeError
@@ -158,16 +157,8 @@ def test_optimizers():
     assert not SparseClassifier(**few, rewire="set").fit(X, Y).network_.isequal(plain)
     few["learning_rate"] = None
     for wrong, match in (
-        ({"optimizer": "adagrad"}, '"adam" or "sgd"'),
-        ({"optimizer": 3}, "Adam, SGD or an object .*, not 3"),
         ({"optimizer": SGD(), "learning_rate": 0.1}, "learning_rate= cannot be combined"),
         ({"optimizer": SGD(), "weight_decay": 0.1}, "weight_decay= cannot be combined"),
-        ({"class_weight": "equal"}, "class_weight must be 'balanced'"),
-        ({"class_weight": 3}, "class_weight must be 'balanced'"),
-        ({"rewire": "rigel"}, '"set" or "rigl"'),
-        ({"density": 0}, "density"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"hidden": (0,)}, "hidden must be at least 1"),
     ):
         with pytest.raises((ArgumentError, ArgumentTypeError), match=match):
             SparseClassifier(**few | wrong).fit(X, Y)
@@ -435,7 +426,7 @@ assert "sklearn" not in sys.modules
 sys.modules["sklearn"] = None
 gbdnn.training.SparseClassifier
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python(code)
     assert "MissingPackageError: SparseClassifier needs scikit-learn" in done.stderr
     assert 'pip install "gbdnn[sklearn]"' in done.stderr
     with pytest.raises(AttributeError, match="no attribute 'SparseNonsense'"):
