@@ -229,6 +229,20 @@ def official(data):
     return data / "graphchallenge"
 
 
+@pytest.fixture
+def trained(tmp_path):
+    """A store with a network of biases, a clip and no last activation."""
+    rng = np.random.default_rng(0)
+    net = gbdnn.Network(
+        [
+            gbdnn.Layer(rng.normal(size=(4, 3)), rng.normal(size=3), clip=6),
+            gbdnn.Layer(rng.normal(size=(3, 2)), rng.normal(size=2), activation="identity"),
+        ]
+    )
+    gbdnn.save(net, tmp_path / "trained")
+    return tmp_path / "trained"
+
+
 def network(layers, dtype="FP32"):
     """The oracle's layers as a Network."""
     return gbdnn.Network(

@@ -21,20 +21,6 @@ def made(tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """A store with a network of biases, a clip and no last activation."""
-    rng = np.random.default_rng(0)
-    net = gbdnn.Network(
-        [
-            gbdnn.Layer(rng.normal(size=(4, 3)), rng.normal(size=3), clip=6),
-            gbdnn.Layer(rng.normal(size=(3, 2)), rng.normal(size=2), activation="identity"),
-        ]
-    )
-    gbdnn.save(net, tmp_path / "trained")
-    return tmp_path / "trained"
-
-
 def test_what_is_generated(made, tmp_path):
     net = gbdnn.radixnet(1024, 8, seed=1)
     assert gbdnn.load(made / "net").isequal(net)

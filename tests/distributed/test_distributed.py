@@ -257,14 +257,6 @@ def test_no_inputs(net, tmp_path, order):
         assert gbdnn.infer_to_store(net, empty, tmp_path / "Y", executor=pool).shape == (0, 32)
 
 
-@pytest.mark.parametrize("layers", [[], gbdnn.Network([])], ids=["list", "network"])
-def test_without_layers_features_are_cast(layers):
-    with ThreadPoolExecutor(2) as pool:
-        Y = gbdnn.infer(layers, np.array([[1, 0], [2, 3]], "i4"), dtype="FP32", executor=pool)
-        assert Y.dtype == "FP32"
-        assert Y.to_dense(fill_value=0).tolist() == [[1, 0], [2, 3]]
-
-
 # Bytes and batches.
 
 
@@ -336,13 +328,14 @@ def test_hashing_spreads_the_living():
     assert all(abs(living - 200) < 5 * np.sqrt(200) for living in spread["hashed"])
 
 
-def test_balance():
-    def record(batch, worker, seconds, inputs):
-        return BatchStats(
-            batch=batch, worker=worker, inputs=inputs, alive=1, entries=2, seconds=seconds,
-            bytes=100, threads=1, done=batch + 1, batches=3,
-        )  # fmt: skip
+def record(batch, worker, seconds=1.0, inputs=1):
+    return BatchStats(
+        batch=batch, worker=worker, inputs=inputs, alive=1, entries=2, seconds=seconds,
+        bytes=100, threads=1, done=batch + 1, batches=3,
+    )  # fmt: skip
 
+
+def test_balance():
     records = [record(0, "a", 1.0, 10), record(1, "b", 2.0, 20), record(2, "a", 3.0, 30)]
     found = balance(records)
     assert found.workers["worker"].tolist() == ["a", "b"]
@@ -374,12 +367,8 @@ def test_the_balance_as_a_picture(net, X):
 def test_long_names_of_workers_stay_apart():
     """Hosts of a cluster have names of any length, which may differ at the end only."""
     pytest.importorskip("matplotlib")
-    numbers = {"inputs": 1, "alive": 1, "entries": 1, "seconds": 1.0, "bytes": 1, "threads": 1}
     names = [f"{'node' * 50}-{worker}" for worker in range(2)]
-    records = [
-        BatchStats(batch=k, worker=name, done=k + 1, batches=2, **numbers)
-        for k, name in enumerate(names)
-    ]
+    records = [record(k, name) for k, name in enumerate(names)]
     assert balance(records).workers["worker"].tolist() == names
     assert balance(records).workers["batches"].tolist() == [1, 1]
     assert len(gbdnn.viz.plot_balance(records).patches) == 2
@@ -506,7 +495,7 @@ def test_an_error_of_the_batches_comes_in_its_turn(net):
         yield np.ones((2, 48), "f4")
         raise KeyError("mine")
 
-    for pool in (Pickling(), ThreadPoolExecutor(2)):
+    for pool in (None, Pickling(), ThreadPoolExecutor(2)):
         for batches, error, match in (
             (narrow, errors.ShapeError, "^batch 1: features are 2 x 5"),
             (broken, KeyError, "mine"),
@@ -654,20 +643,6 @@ def test_wrong_options(net, X, options, match):
             gbdnn.infer(layers, X, **options)
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"order": []}, "order"),
-        ({"order": "sorted"}, "order"),
-        ({"ahead": 0}, "ahead"),
-        ({"count": 0}, "count"),
-    ],
-)
-def test_wrong_workers(options, match):
-    with pytest.raises(gbdnn.GbdnnError, match=match):
-        Workers(Pickling(), **options)
-
-
 def test_hashing_is_for_infer(net, X, tmp_path):
     workers = Workers(Pickling(), order="hashed")
     for call in (
@@ -677,22 +652,6 @@ def test_hashing_is_for_infer(net, X, tmp_path):
         with pytest.raises(errors.ArgumentError, match="order='hashed'"):
             call()
     assert not (tmp_path / "Y").exists()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"engine": "fast"},
-        {"deduplicate": "no"},
-        {"memory": "x"},
-        {"nthreads": 0},
-        {"dtype": "INT8"},
-    ],
-)
-@pytest.mark.parametrize("executor", [None, Pickling()], ids=["here", "executor"])
-def test_infer_batches_checks_its_options_at_the_call(options, executor, net):
-    with pytest.raises(gbdnn.GbdnnError):
-        gbdnn.infer_batches(net, [], executor=executor, **options)
 
 
 @pytest.mark.parametrize("executor", [None, Pickling()], ids=["here", "executor"])

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from launch import mpiexec
 from shell import well
 
 import gbdnn
-from gbdnn import errors
 from gbdnn.distributed.mpi.stages import balanced_cuts
 from gbdnn.gallery import digits, features_from_images
 
@@ -110,13 +108,6 @@ def test_wrong_options(layers, options, match):
     pytest.importorskip("mpi4py.MPI", exc_type=ImportError)
     with pytest.raises(gbdnn.GbdnnError, match=match):
         gbdnn.distributed.pipeline([np.eye(2)] * layers, np.eye(2), **options)
-
-
-def test_without_mpi4py(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
-    with pytest.raises(errors.MissingPackageError, match=r'pip install "gbdnn\[mpi\]"'):
-        gbdnn.distributed.pipeline([np.eye(2)], np.eye(2))
 
 
 def test_cuts_are_balanced():

@@ -1,13 +1,10 @@
 """The engine of GraphBLAS's own kernels, which needs no numba."""
 
-import os
-import subprocess
-import sys
-
 import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from shell import python
 
 import gbdnn
 from gbdnn import graph
@@ -58,14 +55,7 @@ except gbdnn.errors.MissingPackageError as error:
 
 def test_without_numba(tmp_path):
     """One process runs all calls; nothing is compiled, and nothing warns that it cannot be."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
-    )
+    done = python(WITHOUT, XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("engine='fused' needs a working numba")
     (warning,) = [line for line in done.stderr.splitlines() if "RuntimeWarning" in line]

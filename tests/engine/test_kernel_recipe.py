@@ -2,10 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
+
+from shell import python
 
 from gbdnn.engine import plan
 
@@ -41,10 +42,7 @@ except gbdnn.GbdnnError as err:
 
 def test_a_kernel_is_one_file():
     path = os.pathsep.join([str(ROOT / "tests" / "support"), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", TOY], capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": path},
-    )  # fmt: skip
+    done = python(TOY, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     assert "toy, ms" in done.stdout
     assert "'toy'" in done.stdout.splitlines()[-1]

@@ -3,7 +3,6 @@
 The oracle writes the Fourier series of the images side by side as sums, one matrix for the strip.
 """
 
-import sys
 from itertools import pairwise
 
 import graphblas as gb
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError, ShapeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io import read_idx
 
@@ -154,19 +153,11 @@ def test_only_the_share_of_the_largest_value_counts():
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_shifts_follow_the_spiral(order):
-    images = blobs(3, 32)
+    """What leaves the frame is lost, and what comes in is empty."""
+    images = np.random.default_rng(0).integers(0, 2, (3, 32, 32))
     Y = features_from_images(images, inputs=29, order=order)
     expected = [shifted(image, *at) for at in SPIRAL for image in images > 0]
     np.testing.assert_array_equal(pictures(Y, order), expected[:29])
-
-
-def test_what_leaves_the_frame_is_lost_and_what_comes_in_is_empty():
-    image = np.ones((1, 5, 5))
-    image[0, 1, 3] = 0
-    found = pictures(features_from_images(image, 25, inputs=25))
-    for offset, picture in zip(SPIRAL, found, strict=False):
-        np.testing.assert_array_equal(picture, shifted(image[0], *offset))
-    assert len(np.unique(found.reshape(25, -1), axis=0)) == 25
 
 
 def test_deterministic_and_the_first_rows_do_not_depend_on_inputs():
@@ -217,7 +208,6 @@ def test_a_seventh_of_the_digits_is_ink(neurons):
         (np.zeros((28, 28)), ShapeError, r"n x height x width .* not \(28, 28\)"),
         (np.zeros((0, 28, 28)), ShapeError, r"at least one pixel, not \(0, 28, 28\)"),
         ([[[1.0]], [[1.0, 2.0]]], ArgumentTypeError, "images must be an array of numbers"),
-        (np.full((2, 3, 3), "a"), ArgumentTypeError, "images must contain real numbers"),
         (np.zeros((2, 3, 3)), ArgumentError, "must have a positive pixel; their maximum is 0.0"),
     ],
 )
@@ -238,35 +228,15 @@ def test_a_pixel_that_is_no_number(value):
     ("options", "error", "message"),
     [
         ({"neurons": 1000}, ArgumentError, "neurons=1000 is not a square .* are 961 and 1024"),
-        ({"neurons": 0}, ArgumentError, "neurons must be at least 1, not 0"),
-        ({"neurons": 1024.0}, ArgumentTypeError, "neurons must be an integer, not 1024.0"),
         ({"neurons": 2**32}, ArgumentError, "4294967296 is too large; the maximum is 1073741824"),
-        ({"inputs": 0}, ArgumentError, "inputs must be at least 1, not 0"),
-        ({"inputs": -3}, ArgumentError, "inputs must be at least 1, not -3"),
-        ({"inputs": "9"}, ArgumentTypeError, "inputs must be an integer, not '9'"),
         ({"inputs": 10**12}, ArgumentError, "inputs=1000000000000 is too large: 10 images"),
         ({"threshold": 0}, ArgumentError, "threshold must be between 0 and 1, not 0"),
         ({"threshold": 1.0}, ArgumentError, "threshold must be between 0 and 1, not 1.0"),
-        ({"threshold": np.nan}, ArgumentError, "threshold must be a number, not nan"),
-        ({"threshold": "0.5"}, ArgumentTypeError, "threshold must be a number, not '0.5'"),
-        ({"order": "A"}, ArgumentError, "order must be 'C' or 'F', not 'A'"),
-        ({"dtype": "INT8"}, ArgumentTypeError, "dtype"),
     ],
 )
 def test_bad_arguments(options, error, message):
     with pytest.raises(error, match=message):
         features_from_images(digits()[:10], **options)
-
-
-def test_a_package_that_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(MissingPackageError, match=r'pip install "gbdnn\[challenge\]"'):
-        digits()
-
-
-@pytest.fixture(scope="module")
-def mnist(data):
-    return read_idx(data / "mnist" / "t10k-images-idx3-ubyte.gz")
 
 
 def read_tsv(path):
@@ -277,13 +247,6 @@ def read_tsv(path):
     return sp.csr_matrix(
         (table[:, 2].astype(np.float32), (rows, cols)), shape=(rows.max() + 1, 1024)
     )
-
-
-def test_mnist_files(data, mnist):
-    labels = read_idx(data / "mnist" / "t10k-labels-idx1-ubyte.gz")
-    assert mnist.shape == (10_000, 28, 28)
-    assert mnist.dtype == labels.dtype == np.uint8
-    assert labels[:5].tolist() == [7, 2, 1, 0, 4]
 
 
 @pytest.fixture(scope="module")

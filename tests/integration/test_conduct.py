@@ -1,8 +1,5 @@
 """infer as a guest: settings, callbacks, threads, and what it leaves behind."""
 
-import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import narrow, network, reordered
 from oracles import case, dense_layer
+from shell import python
 
 import gbdnn
 
@@ -91,14 +89,8 @@ def test_concurrent_calls_on_one_network(engine, monkeypatch):
     assert all(Y.isequal(alone) for Y in answers)
 
 
-def run_python(code):
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ
-    )
-
-
 def test_import_leaves_the_blocking_mode_to_the_caller():
-    done = run_python(
+    done = python(
         "import gbdnn, gbdnn.io, gbdnn.gallery, gbdnn.challenge, graphblas as gb\n"
         "gb.init(blocking=True)\n"
         "import numpy as np\n"
@@ -108,9 +100,9 @@ def test_import_leaves_the_blocking_mode_to_the_caller():
 
 
 def test_import_brings_in_little():
-    done = run_python(
-        "import sys, gbdnn\n"
+    done = python(
+        "import sys, gbdnn, gbdnn.io\n"
         "print([m for m in ('scipy', 'polars', 'sklearn', 'typer', 'rich', 'torch', 'matplotlib',"
-        " 'safetensors', 'xxhash') if m in sys.modules])"
+        " 'onnx', 'safetensors', 'xxhash') if m in sys.modules])"
     )
     assert done.stdout == "[]\n", done.stderr

@@ -3,7 +3,6 @@
 import gzip
 import math
 import re
-import sys
 
 import graphblas as gb
 import numpy as np
@@ -17,7 +16,6 @@ from gbdnn.errors import (
     ArgumentTypeError,
     FormatError,
     MissingFileError,
-    MissingPackageError,
     OutputError,
     ShapeError,
 )
@@ -534,45 +532,7 @@ def test_write_network_refuses_a_mixture(tmp_path):
 # --- conduct
 
 
-def test_without_polars(file, monkeypatch):
-    file.write_text("1\t1\t1\n")
-    monkeypatch.setitem(sys.modules, "polars", None)
-    for call in (
-        lambda: read_tsv(file),
-        lambda: read_categories(file),
-        lambda: write_tsv(gb.Matrix.from_coo([0], [0], [1.0]), file),
-        lambda: write_categories([0], file),
-    ):
-        with pytest.raises(MissingPackageError, match=r'pip install "gbdnn\[files\]"'):
-            call()
-    assert file.read_text() == "1\t1\t1\n"
-
-
 # --- the official files
-
-
-def test_official_layer(official):
-    path = find_layers(official, 1024, 30)[29]
-    W = read_tsv(path, nrows=1024, ncols=1024, orientation="columnwise")
-    lines = [line.split("\t") for line in path.read_text().splitlines()]
-    assert set(entries(W)) == {(int(i) - 1, int(j) - 1) for i, j, _ in lines}
-    assert W.nvals == len(lines) == 32 * 1024
-    assert W.ss.is_iso
-    assert W[0, :].new().reduce(gb.monoid.max).new().value == 1 / 16
-
-
-def test_official_features_and_categories(official, tmp_path):
-    path = find_features(official, 1024)
-    X = read_tsv(path, ncols=1024)
-    text = path.read_text()
-    assert X.shape == (int(text.splitlines()[-1].split("\t")[0]), 1024)
-    assert set(entries(X)) == set(text_entries(text))
-    write_tsv(X, tmp_path / "X.tsv.gz")
-    assert read_tsv(tmp_path / "X.tsv.gz", ncols=1024).isequal(X, check_dtype=True)
-    truth = find_categories(official, 1024, 120)
-    ids = [int(line) - 1 for line in truth.read_text().split()]
-    assert read_categories(truth).tolist() == ids
-    assert read_categories(truth, ninputs=400).tolist() == [x for x in ids if x < 400]
 
 
 def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):

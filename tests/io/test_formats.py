@@ -2,31 +2,17 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from shell import python
 
 import gbdnn
 from gbdnn import errors, io
 
 SUPPORT = Path(__file__).parents[1] / "support"
-
-
-@pytest.fixture
-def trained(tmp_path):
-    """A store with a network of biases, a clip and no last activation."""
-    rng = np.random.default_rng(0)
-    net = gbdnn.Network(
-        [
-            gbdnn.Layer(rng.normal(size=(4, 3)), rng.normal(size=3), clip=6),
-            gbdnn.Layer(rng.normal(size=(3, 2)), rng.normal(size=2), activation="identity"),
-        ]
-    )
-    gbdnn.save(net, tmp_path / "trained")
-    return tmp_path / "trained"
 
 
 def test_onnx(trained, tmp_path):
@@ -182,10 +168,7 @@ assert gbdnn.load(folder + "/f").isequal(gbdnn.load(folder + "/a.toy"))
 def test_a_format_is_one_file(tmp_path):
     """The recipe in docs/architecture.md: `toy_format` registers an object; all calls know it."""
     path = os.pathsep.join([str(SUPPORT), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", TOY, str(tmp_path)], capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "200"},
-    )  # fmt: skip
+    done = python(TOY, tmp_path, PYTHONPATH=path, COLUMNS="200")
     assert done.returncode == 0, done.stderr
     assert "b.toy: the format toy cannot store clip 2 (layer 0)" in done.stdout
     assert "bias= does not apply to the format toy" in done.stdout

@@ -1,10 +1,9 @@
 """Cores: by affinity and by the quota of a control group, on files as Linux writes them."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from shell import python
 
 from gbdnn.runtime import cores as module
 from gbdnn.runtime.cores import cores
@@ -97,26 +96,21 @@ print(available())
 
 
 @pytest.mark.parametrize(
-    ("threads", "before", "expected"),
+    ("threads", "expected"),
     [
-        (None, "", 3),
-        pytest.param("7", "", 7, marks=pytest.mark.slow),  # the user's word
+        (None, 3),
+        pytest.param("7", 7, marks=pytest.mark.slow),  # the user's word
     ],
 )
-def test_graphblas_has_no_more_threads_than_the_quota(tmp_path, threads, before, expected):
+def test_graphblas_has_no_more_threads_than_the_quota(tmp_path, threads, expected, monkeypatch):
     (tmp_path / "self").write_text("0::/\n")
     (tmp_path / "cpu.max").write_text("300000 100000\n")
-    environment = {name: x for name, x in os.environ.items() if name != "OMP_NUM_THREADS"}
-    if threads:
-        environment["OMP_NUM_THREADS"] = threads
-    elif not before:
-        # As OpenMP has it on eight cores.
-        before = "import graphblas as gb; gb.ss.config['nthreads'] = 8"
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    # As OpenMP has it on eight cores.
+    before = "" if threads else "import graphblas as gb; gb.ss.config['nthreads'] = 8"
     code = THREADS.format(str(tmp_path / "self"), str(tmp_path), before)
-    found = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert int(found.stdout) == expected
+    given = {"OMP_NUM_THREADS": threads} if threads else {}
+    assert int(python(code, **given).stdout) == expected
 
 
 BOUND = """
@@ -145,10 +139,7 @@ def test_other_threads_leave_the_first_ones_core(bind):
     """Else OpenMP binds all of them to it, or Linux wakes them there."""
     if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) == 1:
         pytest.skip("there is one core, or threads cannot be bound")
-    done = subprocess.run(
-        [sys.executable, "-c", BOUND.format(False)], env=os.environ | {"OMP_PROC_BIND": bind},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = python(BOUND.format(False), OMP_PROC_BIND=bind)
     before, _, *others = map(int, done.stdout.split())
     assert others == [before - 1, before - 1]
 
@@ -157,10 +148,7 @@ def test_all_threads_take_all_cores_if_the_first_one_waits():
     """On two cores, they would share one, and training on two threads would gain nothing."""
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("threads cannot be bound")
-    done = subprocess.run(
-        [sys.executable, "-c", BOUND.format(True)], capture_output=True, text=True, check=True
-    )
-    before, *all_of_them = map(int, done.stdout.split())
+    before, *all_of_them = map(int, python(BOUND.format(True)).stdout.split())
     assert all_of_them == [before] * 3
 
 

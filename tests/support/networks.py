@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+from hypothesis import strategies as st
 from oracles import Dense, dyadic
 
 import gbdnn
@@ -54,3 +55,25 @@ def pruned(sizes, densities, *, seed=0, clip=None, bias=0.05):
         activation = "identity" if last else "relu"
         layers.append(Dense(W, b, activation=activation, clip=None if last else clip))
     return layers
+
+
+@st.composite
+def drawn(draw, *, least=1, fewest=1, rules=("all",), scales=(1.0,), bias=-0.25):
+    """Draw a network of any layers: `least` neurons in each, `fewest` sizes, a number as a bias."""
+    dtype = draw(st.sampled_from(["FP32", "FP64"]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = draw(st.lists(st.integers(least, 9), min_size=fewest, max_size=5))
+    layers = []
+    for n, m in itertools.pairwise(sizes):
+        values = draw(st.sampled_from([0.5, random.standard_normal((n, m))]))
+        layers.append(
+            gbdnn.Layer(
+                values * draw(st.sampled_from(scales)) * (random.random((n, m)) < 0.5),
+                draw(st.sampled_from([0.0, bias, random.standard_normal(m)])),
+                bias_rule=draw(st.sampled_from(rules)),
+                activation=draw(st.sampled_from(["relu", "identity"])),
+                clip=draw(st.sampled_from([None, 0.1, 32, 1e30])),
+                dtype=dtype,
+            )
+        )
+    return gbdnn.Network(layers)

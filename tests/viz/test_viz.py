@@ -1,7 +1,6 @@
 """Plots show the report's numbers, say their units, and leave nothing behind."""
 
 import copy
-import sys
 
 import numpy as np
 import pytest
@@ -93,24 +92,6 @@ def test_per_layer_adds_up_blocks():
     assert table["distinct"].tolist() == [60, 25, 0, 0]
     assert table["entries"].tolist() == [120, 125, 0, 0]
     assert table["seconds"].tolist() == [0.5, 1.25, 0, 0.25]
-
-
-@pytest.mark.parametrize("deduplicate", [False, True])
-def test_per_layer_of_a_run_tells_what_lives(deduplicate):
-    problem = challenge.generated(1024, 40, inputs=300)
-    stats = []
-    Y = gbdnn.infer(
-        problem.network, problem.features, deduplicate=deduplicate, callback=stats.append
-    )
-    table = gbdnn.inference.per_layer(stats, 40)
-    assert table["alive"][-1] == len(gbdnn.categories(Y)) > 1
-    assert (table["distinct"] <= table["alive"]).all()
-    assert (table["distinct"][-1] == table["alive"][-1]) != deduplicate
-    for k in (0, 5):
-        early = gbdnn.infer(problem.network[: k + 1], problem.features, deduplicate=False)
-        assert table["alive"][k] == len(gbdnn.categories(early))
-        if not deduplicate:
-            assert table["entries"][k] == early.nvals
 
 
 # The numbers
@@ -307,13 +288,3 @@ def test_saved_by_suffix_equal_and_whole(name, begins, tmp_path):
     assert contents[0].startswith(begins)
     assert contents[0] == contents[1]
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_without_matplotlib(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    for work in (
-        lambda: viz.plot_activity(RECORDS),
-        lambda: figures.require_plottable(tmp_path / "a.png"),
-    ):
-        with pytest.raises(errors.MissingPackageError, match=r'pip install "gbdnn\[plots\]"'):
-            work()
