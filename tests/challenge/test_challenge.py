@@ -6,6 +6,7 @@ import shutil
 import graphblas as gb
 import numpy as np
 import pytest
+from conftest import network
 from oracles import Dense, dense_inference
 
 import gbdnn
@@ -227,10 +228,7 @@ def test_scipy_clips_as_the_network_does():
     unclipped = [Dense(layer.W, layer.b, "entries") for layer in layers]
     for those in (layers, unclipped):
         truth = np.flatnonzero(dense_inference(those, X).any(axis=1))
-        net = gbdnn.Network(
-            [gbdnn.Layer(d.W, d.b, bias_rule="entries", clip=d.clip) for d in those]
-        )
-        found = scipy_categories(net, gb.Matrix.from_dense(X, missing_value=0))
+        found = scipy_categories(network(those), gb.Matrix.from_dense(X, missing_value=0))
         np.testing.assert_array_equal(found, truth)
         assert truth.tolist() == ([] if those is layers else [0])
 

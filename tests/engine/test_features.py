@@ -24,23 +24,6 @@ def stored(dense, dtype="FP32"):
     )
 
 
-@pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
-def test_stored_zeros_are_ignored(engine):
-    """Under the rule `entries` a stored zero would be an entry, and get a positive bias."""
-    X = stored(CASE.X)
-    assert X.nvals > np.count_nonzero(CASE.X)
-    layers = [gbdnn.Layer(np.eye(24, dtype="f4"), 0.5, bias_rule="entries")]
-    net = gbdnn.Network(layers)
-    assert X.ss.format == "fullr"
-    before = X.dup()
-    Y = gbdnn.infer(net, X, engine=engine)
-    np.testing.assert_array_equal(
-        Y.to_dense(fill_value=0), np.where(CASE.X, np.maximum(CASE.X + 0.5, 0), 0)
-    )
-    assert X.isequal(before)
-    assert X.nvals == before.nvals
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_refused_before_anything_runs(bad):
     dense = CASE.X.copy()

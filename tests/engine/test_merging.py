@@ -73,14 +73,6 @@ def test_memory_of_a_block_is_given_back_once(monkeypatch):
     assert again == []
 
 
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_the_order_of_the_inputs_does_not_matter(engine):
-    net, X = converging()
-    order = np.random.default_rng(3).permutation(len(X))
-    Y = gbdnn.infer(net, X, engine=engine, deduplicate=True)
-    assert gbdnn.infer(net, X[order], engine=engine, deduplicate=True).isequal(Y[order, :].new())
-
-
 @ANY
 @given(problems())
 def test_any_network(problem):
@@ -110,19 +102,3 @@ def test_flags(flag, monkeypatch):
     stats = []
     gbdnn.infer(net, X, deduplicate=flag, callback=stats.append)
     assert (gbdnn.inference.per_layer(stats)["distinct"][-1] == 200) == (not flag)
-
-
-def test_invalid_compress():
-    with pytest.raises(ValueError, match="deduplicate must be True, False or 'auto', not 'yes'"):
-        gbdnn.infer([np.eye(2)], np.eye(2), deduplicate="yes")
-
-
-def test_official_bits(official):
-    from gbdnn.io import read_tsv
-
-    net = gbdnn.load(official, neurons=1024)
-    X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)[:300, :]
-    for engine in ("full", "fused"):
-        plain = gbdnn.infer(net, X.new(), engine=engine, deduplicate=False)
-        for deduplicate in (True, "auto"):
-            assert gbdnn.infer(net, X.new(), engine=engine, deduplicate=deduplicate).isequal(plain)

@@ -239,12 +239,6 @@ def test_a_single_input_of_a_layer_with_more_than_65536_neurons():
     close(gbdnn.compile([W])(x), expected)
 
 
-def test_blocks_are_wide_if_an_input_takes_little_time():
-    assert costs.direct_width(784, 4, 1500.0) == 512
-    assert costs.direct_width(784, 4, 3000.0) == 288
-    assert costs.direct_width(784, 4, 1e5) == costs.direct_width(784, 4, 1e6) <= 192
-
-
 def test_few_threads_for_small_networks():
     """A thread more is worth it from some microseconds per layer."""
     assert costs.sharing_threads(6 * 1000.0, 6) == 1
@@ -460,15 +454,6 @@ def test_without_compiled_code_dense_features_stay_dense(monkeypatch):
     close(Y.to_dense(), dense_inference(MIXED, X))
 
 
-@pytest.mark.parametrize("memory", [10_000_000, 600_000])
-def test_little_memory(memory):
-    net, X = network(pruned((400, 500, 400), (0.1,))), inputs(3000, 400)
-    Y = gbdnn.infer(net, X, engine="fused", memory=memory, nthreads=8)
-    assert Y.isequal(gbdnn.infer(net, X, engine="fused"))
-    with pytest.raises(errors.ArgumentError, match="too small"):
-        gbdnn.infer(net, X, engine="fused", memory=10_000)
-
-
 @pytest.mark.parametrize("make", [gb.Matrix.from_dense, bitmap])
 def test_a_matrix_beyond_the_memory_is_read_in_ranges(make):
     net, X = network(MIXED), make(inputs(2000, 50))
@@ -502,25 +487,18 @@ def test_a_compiled_network():
 
 @pytest.mark.parametrize("count", [None, 0, 1, 2, 300])
 def test_an_answer_into_an_array_of_the_callers(count):
-    """Where inputs die, too: their rows become 0."""
-    layers = pruned((50, 40, 40, 40, 40, 40, 12), (0.1,), bias=-0.9)
-    layers[-1].activation, layers[-1].b = "relu", np.full(12, -0.01)
-    run = gbdnn.compile(network(layers), nthreads=2)
-    X = inputs(count or 1, 50)[: 1 if count is None else count]
-    X[::3] *= 8
-    X = X.astype(np.float32) if count is not None else X[0].astype(np.float32)
-    out = np.full((*X.shape[:-1], 12), np.nan, "f4")
+    """Where inputs die and are dropped after some layers, too: their rows become 0."""
+    random = np.random.default_rng(0)
+    W = (random.random((128, 128)) < 0.3) * random.random((128, 128)) / 20
+    run = gbdnn.compile(network([Dense(W, np.zeros(128), activation="relu")] * 9), nthreads=2)
+    X = inputs(count or 1, 128)[: 1 if count is None else count]
+    X[20:250] = -1
+    X = X[0] if count is None else X
+    out = np.full(X.shape, np.nan, "f4")
     assert run(X, out=out) is out
     np.testing.assert_array_equal(out, run(X))
     if count == 300:
-        assert 0 < out.any(axis=1).sum() < 300
-
-
-def test_an_answer_into_an_array_by_the_sparse_kernel():
-    net = gbdnn.Network([gbdnn.Layer(np.eye(3) / 2, 0.5, bias_rule="entries")])
-    out = np.ones((2, 3))
-    gbdnn.compile(net)(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]), out=out)
-    np.testing.assert_array_equal(out, [[1, 0, 1.5], [0, 0, 0]])
+        assert out.any(axis=1).tolist() == (X > -1).any(axis=1).tolist()
 
 
 def test_an_array_that_cannot_take_the_answer():
@@ -642,6 +620,9 @@ def test_layers_that_blocks_cannot_take(dtype):
     expected = np.where(X, X / 2 + 0.5, 0).astype(dtype)
     np.testing.assert_array_equal(gbdnn.compile(net)(X), expected, strict=True)
     np.testing.assert_array_equal(gbdnn.compile(net)(X[0]), expected[0], strict=True)
+    out = np.ones((2, 3), dtype)
+    gbdnn.compile(net)(X, out=out)
+    np.testing.assert_array_equal(out, expected)
 
 
 def deep():
@@ -667,16 +648,3 @@ def test_the_bits_of_infer_where_neurons_keep_their_order():
     expected = gbdnn.compile(net)(X)
     close(found, expected)
     assert not np.array_equal(found, expected), "compile and infer could promise more"
-
-
-def test_rows_of_inputs_without_activations_are_cleared_in_the_given_array():
-    """Such inputs are dropped after some layers and not written."""
-    random = np.random.default_rng(0)
-    W = (random.random((128, 128)) < 0.3) * random.random((128, 128)) / 20
-    layers = [Dense(W, np.zeros(128), activation="relu")] * 9
-    X = inputs(90, 128)
-    X[20:70] = -1
-    out = np.full((90, 128), 7, "f4")
-    gbdnn.compile(network(layers), nthreads=1)(X, out=out)
-    assert not out[20:70].any()
-    close(out, dense_inference(layers, X))

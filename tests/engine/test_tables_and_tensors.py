@@ -1,5 +1,7 @@
 """What people hold: tables and tensors, by their ``__array__``."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -40,29 +42,21 @@ KINDS = [Held, pandas, polars, xarray, torch]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_the_same_answers_as_the_array(kind):
-    from concurrent.futures import ThreadPoolExecutor
-
-    X, want = kind(), gbdnn.infer(NET, ROWS)
+def test_the_same_answers_as_the_array(kind, tmp_path):
+    X, A, want = kind(), np.eye(60, k=1), gbdnn.infer(NET, ROWS)
     assert want.nvals > 100
-    assert gbdnn.infer(NET, X).isequal(want)
     (Y,) = gbdnn.infer_batches(NET, [X])
-    assert Y.isequal(want)
     with ThreadPoolExecutor(2) as executor:
-        assert gbdnn.infer(NET, X, executor=executor).isequal(want)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_wherever_features_are_taken(kind, tmp_path):
-    A = np.eye(60, k=1)
-    want = gbdnn.graph.infer(NET, ROWS, A)
-    assert gbdnn.graph.infer(NET, kind(), A).isequal(want)
-    np.testing.assert_array_equal(gbdnn.graph.propagate(A, kind()), gbdnn.graph.propagate(A, ROWS))
-    gbdnn.save(kind(), tmp_path / "X")
+        answers = [gbdnn.infer(NET, X), Y, gbdnn.infer(NET, X, executor=executor)]
+    assert all(Y.isequal(want) for Y in answers)
+    assert gbdnn.graph.infer(NET, X, A).isequal(gbdnn.graph.infer(NET, ROWS, A))
+    gbdnn.save(X, tmp_path / "X")
     assert gbdnn.load(tmp_path / "X").isequal(gbdnn.infer([], ROWS))
-    np.testing.assert_array_equal(gbdnn.categories(kind()), gbdnn.categories(ROWS))
-    np.testing.assert_array_equal(gbdnn.argmax(kind()), gbdnn.argmax(ROWS))
-    np.testing.assert_array_equal(gbdnn.compile(NET)(kind()), gbdnn.compile(NET)(ROWS))
+    for call in (
+        gbdnn.categories, gbdnn.argmax, gbdnn.compile(NET),
+        lambda X: gbdnn.graph.propagate(A, X),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(call(X), call(ROWS))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-from functools import partial
 
 import graphblas as gb
 import numpy as np
@@ -42,27 +41,6 @@ def lazy(net):
 def room_for(net, layers):
     """The memory of a run that holds so many layers in each of two groups."""
     return 4 * layers * max(map(layer_bytes, net.infos)) + 4
-
-
-CONFIGURATIONS = {
-    "auto": ({}, []),
-    "sparse": ({"engine": "sparse"}, []),
-    "full": ({"engine": "full"}, []),
-    "full, narrow": ({"engine": "full", "nthreads": 3}, [narrow]),
-    "full, narrow, reordered": ({"engine": "full"}, [narrow, reordered]),
-    "full, moved": ({"engine": "full"}, [narrow, moved]),
-    "fused": ({"engine": "fused"}, []),
-    "fused, narrow": ({"engine": "fused", "nthreads": 3}, [narrow]),
-    "fused, narrow, reordered": ({"engine": "fused"}, [narrow, reordered]),
-}
-
-
-@pytest.fixture(params=CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
-def infer(request, monkeypatch):
-    options, patches = request.param
-    for patch in patches:
-        patch(monkeypatch)
-    return partial(gbdnn.infer, **options)
 
 
 # Networks on disk
@@ -187,7 +165,7 @@ def test_little_memory_makes_narrow_blocks_not_other_bits(engine, dtype, memory)
         assert Y.isequal(whole)
 
 
-@pytest.mark.parametrize("patches", [[regrouped], [narrow], [narrow, reordered]])
+@pytest.mark.parametrize("patches", [[regrouped], [narrow], [narrow, moved], [narrow, reordered]])
 @BLOCKS
 def test_bits_do_not_depend_on_neighbours(engine, patches, monkeypatch):
     a_case = case(9, exact=False, sizes=(100, 90, 80, 70), inputs=90, density=0.1)
@@ -266,15 +244,6 @@ def test_a_budget_too_small_is_refused_with_the_bytes_needed(engine):
     assert 1000 < needed < 100_000
     if engine in ("full", "fused"):
         assert gbdnn.infer(net, X, engine=engine, memory=needed).isequal(gbdnn.infer(net, X))
-
-
-@pytest.mark.parametrize(
-    ("memory", "error"),
-    [(1.5, TypeError), ("1 stone", ValueError), (True, TypeError), (0, ValueError)],
-)
-def test_invalid_memory(memory, error):
-    with pytest.raises(error, match="memory"):
-        gbdnn.infer([np.eye(2)], np.eye(2), memory=memory, callback=lambda _: None)
 
 
 def test_layers_too_wide_for_blocks_take_the_sparse_kernel():

@@ -181,14 +181,6 @@ def test_errors(engine):
         graph.propagate(X, X)
     with pytest.raises(errors.ShapeError, match="X is 2 x 3 but A, 3 x 3, has 3 nodes"):
         graph.propagate(A, X.T)
-    with pytest.raises(errors.ArgumentError, match="hops must be at least 0"):
-        graph.propagate(A, X, hops=-1)
-    with pytest.raises(errors.ArgumentError, match="aggregate must be 'sum', 'max' or 'min'"):
-        graph.propagate(A, X, aggregate="mean")
-    with pytest.raises(errors.ArgumentError, match="engine must be 'auto', 'graphblas'"):
-        graph.propagate(A, X, engine="numpy")
-    with pytest.raises(errors.ArgumentTypeError, match="X must be"):
-        graph.propagate(A, "X")
     for bad in (np.nan, np.inf):
         with pytest.raises(errors.ArgumentError, match="features: contains"):
             graph.propagate(A, np.where(np.eye(3, 2) > 0, bad, 1))
@@ -205,17 +197,3 @@ def test_the_product_can_be_compiled(monkeypatch, dtype):
         pytest.skip("no fused multiply-adds")
     monkeypatch.setattr(gather.costs, "COMPILE_SMALL", -1)
     assert gather._compiled(np.dtype(dtype), 0, forced=False) is not None
-
-
-@pytest.mark.parametrize("kind", ["DiGraph", "Graph"])
-def test_a_graph_of_networkx_brings_features_along_its_edges(kind):
-    networkx = pytest.importorskip("networkx")
-    G = getattr(networkx, kind)([("a", "b"), ("b", "c")])
-    G.add_edge("a", "c", weight=2.0)
-    X = np.array([[1.0], [10.0], [100.0]])
-    A = np.array([[0, 0, 0], [1, 0, 0], [2, 1, 0.0]])  # A(j, i) brings i's features to j
-    A = A if kind == "DiGraph" else A + A.T
-    np.testing.assert_array_equal(graph.propagate(G, X), A @ X)
-    Y = graph.infer([np.eye(1)], X, G)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), A @ X)
-    assert graph.normalized(G, "mean").isclose(graph.normalized(A.T, "mean"))

@@ -4,14 +4,12 @@ What ends a process fails here, too: pytest ends with it.
 """
 
 import errno
-import gzip
 import os
 import pathlib
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from shell import fails, well
 
 import gbdnn
 from gbdnn import io
@@ -75,26 +73,4 @@ def test_a_checkpoint_that_cannot_be_read_is_not_written_anew(tmp_path, monkeypa
 # gzip
 
 
-def test_info_of_a_gzip_file(tmp_path):
-    """Told as a file that is wrong, with its name, and not as the shell's own output."""
-    path, text = tmp_path / "X.tsv.gz", b"".join(b"%d\t2\t1\n" % n for n in range(1, 3000))
-    packed = gzip.compress(text)
-    damaged = bytearray(packed)
-    damaged[12] ^= 0xFF
-    for data, fault in (
-        (bytes(damaged), "the gzip stream is damaged"),
-        (packed[:6], "the gzip stream is damaged"),
-    ):
-        path.write_bytes(data)
-        assert f"{path}: " in fails("info", path, match=fault)
-    path.write_bytes(text)  # plain: told by its bytes, as every reader does
-    assert "entries     2,999" in well("info", path)
-
-
 # Stores
-
-
-def umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

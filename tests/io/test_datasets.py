@@ -64,9 +64,7 @@ def test_sparse_matrices(tmp_path, form):
     ("change", "fault"),
     [
         ({"indptr": np.array([0, 1])}, "index pointer size 2 should be 3"),
-        ({"indices": np.array([0, 2])}, "indices must be < 2"),
         ({"indices": np.array([0, 2**32])}, "indices must be < 2"),
-        ({"indptr": np.array([0, -1, 2])}, "non-decreasing sequence"),
         ({"data": None}, "KeyError: 'data"),
         ({"data": np.ones(2, complex)}, "real numbers of at most 64 bits, not .* complex128"),
     ],

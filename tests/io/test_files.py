@@ -36,13 +36,6 @@ def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch, fa
             write(tmp_path / "a.tsv", b"half", OSError(28, "No space left on device"))
 
 
-@pytest.mark.parametrize("kind", [str, lambda path: path])
-def test_a_new_file(tmp_path, kind):
-    write(kind(tmp_path / "a.tsv"), b"new\n")
-    assert (tmp_path / "a.tsv").read_bytes() == b"new\n"
-    assert names(tmp_path) == ["a.tsv"]
-
-
 def test_the_old_content_is_there_until_the_end(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_bytes(b"old\n")

@@ -1,8 +1,6 @@
 """infer_to_store: whole parts are skipped, and different runs are refused."""
 
 import json
-import os
-import pickle
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
@@ -259,29 +257,3 @@ def test_a_worker_that_cannot_write(tmp_path):
         gbdnn.infer_to_store(NET, X, out, batch=10, progress=gone)
     (tmp_path / "moved").rename(out)
     assert counted(out)[1] == 20
-
-
-def test_the_answer_is_stored_features(tmp_path):
-    Y = gbdnn.infer_to_store(NET, X, tmp_path, batch=10)
-    assert Y.shape == (60, 1024)
-    again = pickle.loads(pickle.dumps(Y))  # noqa: S301
-    assert again.matrix().isequal(EXPECTED)
-    assert gbdnn.load(tmp_path).isequal(EXPECTED)
-    assert os.listdir(tmp_path).count("gbdnn-run.json") == 0  # noqa: PTH208
-
-
-@pytest.mark.parametrize(
-    ("layers", "options", "error", "message"),
-    [
-        ([], {}, TypeError, "layers"),
-        (NET, {"batch": 0}, ValueError, "batch"),
-        (NET, {"restart": 1}, TypeError, "restart"),
-        (NET, {"progress": 1}, TypeError, "progress"),
-        (NET, {"engine": "fast"}, ValueError, "engine"),
-        (NET, {"verify": True}, TypeError, "unexpected keyword argument 'verify'"),
-    ],
-)
-def test_wrong_calls(tmp_path, layers, options, error, message):
-    with pytest.raises(error, match=message):
-        gbdnn.infer_to_store(layers, X, tmp_path / "Y", **options)
-    assert not (tmp_path / "Y").exists()

@@ -4,9 +4,9 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import assert_answer, moved, narrow, network, regrouped, reordered
+from conftest import narrow, network, regrouped
 from networks import dying
-from oracles import Case, Dense, case, dense_inference, dyadic
+from oracles import case, dense_inference
 
 import gbdnn
 from gbdnn.kernels import blocks, costs, full
@@ -71,32 +71,6 @@ def test_a_network_in_many_calls_is_prepared_when_the_calls_took_as_long(monkeyp
     assert kernels(gbdnn.Network(net), X) == {"full"}
 
 
-def test_the_kernel_computes_a_row_by_itself():
-    """An input's activations have the same bits, wherever and with whom it is in a block."""
-    random = np.random.default_rng(1)
-    W = (random.random((70, 50)) * (random.random((70, 50)) < 0.3)).astype("f4")
-    layer = gbdnn.Layer(W, -0.3)
-    row = random.random(70).astype("f4")
-    seen = set()
-    for width in (16, 48, 240):
-        Y, Z = (blocks.Block(n, width, np.dtype("f4")) for n in (70, 50))
-        for at in (0, 1, 7, 15, width - 1):
-            Y.array[:] = random.random((70, width))
-            Y.array[:, at] = row
-            full.start(Z, layer.bias)
-            full.multiply(Y, Z, layer.W)
-            seen.add(Z.array[:, at].tobytes())
-    assert len(seen) == 1
-
-
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_padding_never_surfaces(engine):
-    """A positive bias fills the padding of a block; the answer has the inputs alone."""
-    layers = [Dense(np.eye(5), 0.5, "all", "relu", None), Dense(np.eye(5)[:, :4], -0.25)]
-    X = dyadic(np.random.default_rng(0), (17, 5), 0.5)
-    assert_answer(gbdnn.infer(network(layers), X, engine=engine), Case(layers, X))
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_blocks_are_aligned_and_the_product_is_in_place(dtype):
     block = Buffers(np.dtype(dtype), 10**6).get(100, 48)
@@ -136,14 +110,6 @@ def test_reordering_changes_no_answer_and_no_edge():
         assert not weights.W.ss.is_iso
     assert any((place != np.arange(len(place))).any() for place in places[:-1])
     assert (places[-1] == np.arange(40)).all()
-
-
-def test_engine_without_meaning():
-    with pytest.raises(
-        ValueError,
-        match="engine must be 'auto', 'graphblas', 'fused', 'full' or 'sparse', not 'dense'",
-    ):
-        gbdnn.infer([np.eye(2)], np.eye(2), engine="dense")
 
 
 def test_single_inputs_take_rows_at_20_percent_as_dense_if_they_stay_in_the_cache(monkeypatch):
@@ -215,15 +181,3 @@ def test_engine_and_kernel_are_reported(engine, kernel, caplog):
         caplog.clear()
         gbdnn.infer([W, W], X, engine="fused")
         assert caplog.messages == ["engine fused: fused kernel in a single window"]
-
-
-@pytest.mark.parametrize("patch", [moved, reordered])
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_bits_do_not_depend_on_the_block(patch, engine, monkeypatch):
-    rough = case(9, exact=False, sizes=(100, 90, 80), inputs=90, density=0.1)
-    net = network(rough.layers)
-    regrouped(monkeypatch)
-    patch(monkeypatch)
-    whole = gbdnn.infer(net, rough.X, engine=engine)
-    narrow(monkeypatch)
-    assert gbdnn.infer(net, rough.X, engine=engine, nthreads=3).isequal(whole)

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import network
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import Dense, dense_inference
@@ -309,15 +310,7 @@ def test_when_an_adjustment_is_asked():
 
 def compacted(layers, X, *, inputs=False, dtype="FP64"):
     """Compact, and check answers, shapes and that nothing is left to remove."""
-    net = gbdnn.Network(
-        [
-            gbdnn.Layer(
-                layer.W, layer.b, bias_rule=layer.rule, activation=layer.activation,
-                clip=layer.clip, dtype=dtype,
-            )
-            for layer in layers
-        ]
-    )  # fmt: skip
+    net = network(layers, dtype)
     before = [layer.weights.dup() for layer in net]
     small, kept = compact(net, inputs=inputs)
     assert all(a.weights.isequal(W) for a, W in zip(net, before, strict=True))
