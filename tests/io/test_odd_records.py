@@ -57,30 +57,6 @@ def tried(call):
     return 0
 
 
-def computed(path):
-    """Read all of a store, and use it."""
-    found = gbdnn.load(path)
-    if isinstance(found, gbdnn.Network):
-        gbdnn.infer(gbdnn.load(path, lazy=True), np.eye(2, found.shape[0]))
-        return gbdnn.infer(found, np.eye(2, found.shape[0]))
-    if not isinstance(found, np.ndarray):
-        X = gbdnn.io.open_features(path)
-        return X[1:3].matrix(), next(X.batches(2))
-    return found
-
-
-@pytest.mark.parametrize("kind", ["network", "features", "categories"])
-def test_indices_of_stores(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("gbdnn.io.store.features.PART", 5)  # several parts
-    gbdnn.save({"network": NET, "features": X, "categories": LABELS}[kind], tmp_path)
-    index, rng = store.read_json(tmp_path / "index.json"), np.random.default_rng(0)
-    refused = 0
-    for _ in range(300):
-        store.write_json(tmp_path / "index.json", changed(index, rng))
-        refused += tried(lambda: computed(tmp_path))
-    assert refused > 150
-
-
 class Stop(Exception):  # noqa: N818
     pass
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn.errors import MissingFileError, OutputError
+from gbdnn.errors import ArgumentTypeError, MissingFileError, OutputError
 from gbdnn.io.store import features
 from gbdnn.io.store import parts as store_parts
 
@@ -257,3 +257,9 @@ def test_a_worker_that_cannot_write(tmp_path):
         gbdnn.infer_to_store(NET, X, out, batch=10, progress=gone)
     (tmp_path / "moved").rename(out)
     assert counted(out)[1] == 20
+
+
+def test_a_network_without_layers_stores_nothing(tmp_path):
+    with pytest.raises(ArgumentTypeError, match=r"no layers; use gbdnn\.save"):
+        gbdnn.infer_to_store([], X, tmp_path / "Y")
+    assert not (tmp_path / "Y").exists()

@@ -1,5 +1,6 @@
 """Stores: what is saved is loaded again; damage and interruptions are noticed."""
 
+import copy
 import gc
 import json
 import os
@@ -22,7 +23,7 @@ from networks import drawn
 import gbdnn
 from gbdnn import Layer, Network
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError, OutputError, ShapeError
-from gbdnn.io.store import features, shards, store_kind
+from gbdnn.io.store import features, folder, shards, store_kind
 
 for package in ("safetensors", "xxhash"):
     pytest.importorskip(package)
@@ -536,3 +537,33 @@ def test_the_page_reads_a_layer_without_gbdnn(tmp_path):
         found = {"folder": str(tmp_path), "k": k}
         exec(code, found)  # noqa: S102
         np.testing.assert_array_equal(found["W"], dense(layer.weights))
+
+
+def places(x, at=()):
+    """The places of all fields of an index."""
+    for key in x if isinstance(x, dict) else range(len(x)) if isinstance(x, list) else ():
+        yield (*at, key)
+        yield from places(x[key], (*at, key))
+
+
+@pytest.mark.parametrize("x", [NET, np.eye(3), np.arange(4)], ids=["net", "features", "categories"])
+def test_an_index_with_odd_fields_and_a_right_checksum(x, tmp_path):
+    """It is refused where it is read, whichever field is missing or of another kind."""
+    gbdnn.save(x, tmp_path)
+    good = folder.read_json(tmp_path / "index.json")
+    good = {key: good[key] for key in good.keys() - {"format", "version", "xxh3_64"}}
+    refused = 0
+    for place in places(good):
+        for value in ("missing", None, -1, 10**12, 0.5, "x", [], {}, True):
+            bad = at = copy.deepcopy(good)
+            for key in place[:-1]:
+                at = at[key]
+            at[place[-1]] = value
+            if value == "missing":
+                del at[place[-1]]
+            folder.write_json(tmp_path / "index.json", bad)
+            try:
+                gbdnn.load(tmp_path)
+            except gbdnn.GbdnnError:  # nothing else is raised
+                refused += 1
+    assert refused > 50

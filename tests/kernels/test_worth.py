@@ -5,6 +5,7 @@ import pytest
 from conftest import uncompiled
 
 import gbdnn
+from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs, gather
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.worth import Code
@@ -102,4 +103,6 @@ def test_a_compiled_network_needs_the_code_for_single_inputs(monkeypatch):
     with pytest.warns(RuntimeWarning, match="no fused kernel, .*: RuntimeError: no LLVM"):
         run = gbdnn.compile([2 * np.eye(3)])
     np.testing.assert_array_equal(run(np.ones(3)), [2, 2, 2])
+    with pytest.raises(MissingPackageError, match="needs a working numba: RuntimeError: no LLVM"):
+        broken.required()
     assert (broken.functions(), broken.work_left(), library.compiled) == (None, np.inf, 1)
