@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from gbdnn.training.fitting import (
     SparseEstimator,
     all_or_nothing,
     described,
-    with_parameters_of,
 )
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 
@@ -32,6 +32,7 @@ __all__ = ["SparseClassifier", "SparseRegressor"]
 
 
 @described
+@dataclass(eq=False, repr=False)
 class SparseClassifier(ClassifierMixin, SparseEstimator):
     """Sparse neural network classifier with scikit-learn's interface.
 
@@ -75,16 +76,9 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     True
     """
 
-    classes_: np.ndarray
-    _binary: int  # 1 if y is a matrix of 0 and 1
-
-    @with_parameters_of(SparseEstimator)
-    def __init__(
-        self, hidden: Any = (1024, 1024), density: float | None = None, *, class_weight: Any = None,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(hidden, density, **options)
-        self.class_weight = class_weight
+    class_weight: Any = field(default=None, kw_only=True)
+    classes_: np.ndarray = field(init=False)
+    _binary: int = field(init=False)  # 1 if y is a matrix of 0 and 1
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseClassifier:
@@ -222,8 +216,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         z = self._answers(X)
         if self._binary:
             return (z > 0).astype(np.int64)
-        found: np.ndarray = self.classes_[z.argmax(axis=1)]
-        return found
+        return self.classes_[z.argmax(axis=1)]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the network's outputs, shape (inputs, classes).
@@ -256,6 +249,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
 
 @described
+@dataclass(eq=False, repr=False)
 class SparseRegressor(RegressorMixin, SparseEstimator):
     """Sparse neural network regressor with scikit-learn's interface.
 
@@ -293,14 +287,9 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     True
     """
 
-    y_mean_: np.ndarray
-    y_scale_: np.ndarray
-
-    @with_parameters_of(SparseEstimator)
-    def __init__(
-        self, hidden: Any = (128, 64), density: float | None = 0.1, **options: Any
-    ) -> None:
-        super().__init__(hidden, density, **options)
+    hidden: Any = (128, 64)
+    density: float | None = 0.1
+    _defaults = (0.005, 0.3)
 
     @property
     def network_(self) -> Network:
@@ -311,8 +300,6 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         W = gb.Matrix.from_coo(rows, columns, values, nrows=last.nrows, ncols=last.ncols)
         b = last.bias * self.y_scale_ + self.y_mean_
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
-
-    _defaults = (0.005, 0.3)
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = ["SparseEstimator", "all_or_nothing", "described", "with_parameters_of"]
+__all__ = ["SparseEstimator", "all_or_nothing", "described"]
 
 _INPUTS = 200_000  # of all epochs, by default
 # Edges of a layer per neuron on both sides, by default; and edges into a neuron that are too few.
@@ -112,67 +113,31 @@ def described(kind: C) -> C:
     return kind
 
 
-def with_parameters_of(base: type) -> Callable[[F], F]:
-    """Replace ``**options`` in the signature of ``__init__`` by the parameters of `base`."""
-
-    def shown(init: F) -> F:
-        own: dict[str, Any] = dict(inspect.signature(init).parameters)
-        known = {**own, **inspect.signature(base).parameters, **own}
-        named = [each for each in known.values() if each.kind is not each.VAR_KEYWORD]
-        named.sort(key=lambda each: each.kind)
-        init.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-        return init
-
-    return shown
-
-
+@dataclass(eq=False, repr=False)
 class SparseEstimator(BaseEstimator):
-    """Base class of the classifier and the regressor."""
+    """Base class of the classifier and the regressor; the fields are scikit-learn's parameters."""
 
     _defaults = (0.01, 0.1)  # learning rate and weight decay of Adam
-    run_: TrainingRun
-    scaler_: StandardScaler
-
-    def __init__(
-        self,
-        hidden: Any = (1024, 1024),
-        density: float | None = None,
-        *,
-        distribution: str = "erk",
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        optimizer: Any = "adam",
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        schedule: Any = None,
-        rewire: Any = None,
-        input_dropout: float = 0.0,
-        validation_fraction: float | None = None,
-        patience: int | None = None,
-        warm_start: bool = False,
-        callback: Any = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        dtype: str = "FP32",
-    ) -> None:
-        self.hidden = hidden
-        self.density = density
-        self.distribution = distribution
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.rewire = rewire
-        self.input_dropout = input_dropout
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.warm_start = warm_start
-        self.callback = callback
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.dtype = dtype
+    hidden: Any = (1024, 1024)
+    density: float | None = None
+    _: KW_ONLY
+    distribution: str = "erk"
+    epochs: int | None = None
+    batch_size: int | None = None
+    optimizer: Any = "adam"
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    schedule: Any = None
+    rewire: Any = None
+    input_dropout: float = 0.0
+    validation_fraction: float | None = None
+    patience: int | None = None
+    warm_start: bool = False
+    callback: Any = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    dtype: str = "FP32"
+    run_: TrainingRun = field(init=False)
 
     @property
     def history_(self) -> tuple[EpochRecord, ...]:
