@@ -235,8 +235,7 @@ def _source_of(features: Any, dtype: np.dtype) -> RowSource:
     """Return features of any supported kind as a source."""
     if not isinstance(features, np.ndarray) and is_source(features):
         if features.dtype == dtype:
-            found: RowSource = features
-            return found
+            return features
         shape, read = (features.nrows, features.ncols), features.sparse_rows
         return HeldRows(shape, read, features.nvals, features.largest, dtype)
     nrows, ncols = shape_of(features, "features")

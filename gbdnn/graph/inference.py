@@ -336,8 +336,7 @@ def _rows(Y: RowSource, start: int, stop: int) -> SparseRows:
 
 
 def _dense(layer: Layer) -> np.ndarray:
-    weights: np.ndarray = layer.W.to_dense(fill_value=0, dtype=layer.W.dtype)
-    return weights
+    return layer.W.to_dense(fill_value=0, dtype=layer.W.dtype)
 
 
 def _chain(layer: Layer) -> Network:

@@ -42,8 +42,7 @@ class Prepared:
         with self._lock:
             if prepare not in self._made:
                 self._made[prepare] = prepare(of)
-            found: T = self._made[prepare]
-        return found
+            return self._made[prepare]
 
     def made(self) -> list[Any]:
         """Return all cached objects."""

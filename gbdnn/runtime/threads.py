@@ -41,8 +41,7 @@ def engaged(nthreads: int | None) -> AbstractContextManager[object]:
     if nthreads is None:
         return nullcontext()
     will_use(nthreads)
-    context: AbstractContextManager[object] = gb.ss.Context(engage=False, nthreads=nthreads)
-    return context
+    return gb.ss.Context(engage=False, nthreads=nthreads)
 
 
 def available() -> int:

@@ -107,21 +107,18 @@ class CrossEntropy:
         """Return the loss of each input; see `Loss`."""
         z = answer.astype(np.float64)
         z -= z.max(axis=1, keepdims=True)
-        found: np.ndarray = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
-        return found
+        return np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``(softmax(Y) - onehot) / inputs``; see `Loss`."""
         z = np.exp(answer - answer.max(axis=1, keepdims=True))
         z /= z.sum(axis=1, keepdims=True)
         z[np.arange(len(z)), targets] -= 1
-        found: np.ndarray = z / answer.dtype.type(max(1, len(z)))
-        return found
+        return z / answer.dtype.type(max(1, len(z)))
 
     def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return whether each input's largest output is its label; see `Loss`."""
-        found: np.ndarray = answer.argmax(axis=1) == targets
-        return found
+        return answer.argmax(axis=1) == targets
 
 
 @dataclass(frozen=True)
@@ -144,13 +141,11 @@ class SquaredError:
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the loss of each input; see `Loss`."""
-        found: np.ndarray = np.mean((answer.astype(np.float64) - targets) ** 2, axis=1)
-        return found
+        return np.mean((answer.astype(np.float64) - targets) ** 2, axis=1)
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``2 (Y - y) / outputs / inputs``; see `Loss`."""
-        found: np.ndarray = (answer - targets) * answer.dtype.type(2 / max(1, answer.size))
-        return found
+        return (answer - targets) * answer.dtype.type(2 / max(1, answer.size))
 
 
 @dataclass(frozen=True)
@@ -178,18 +173,15 @@ class BinaryCrossEntropy:
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the loss of each input; see `Loss`."""
         z = answer.astype(np.float64)
-        found: np.ndarray = (np.logaddexp(0, z) - targets * z).sum(axis=1)
-        return found
+        return (np.logaddexp(0, z) - targets * z).sum(axis=1)
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``(1 / (1 + exp(-Y)) - y) / inputs``; see `Loss`."""
-        found: np.ndarray = (expit(answer) - targets) / answer.dtype.type(max(1, len(answer)))
-        return found
+        return (expit(answer) - targets) / answer.dtype.type(max(1, len(answer)))
 
     def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return whether the signs of an input's outputs are its labels; see `Loss`."""
-        found: np.ndarray = ((answer > 0) == (targets > 0)).all(axis=1)
-        return found
+        return ((answer > 0) == (targets > 0)).all(axis=1)
 
 
 _NAMED: dict[str, type[CrossEntropy | BinaryCrossEntropy | SquaredError]] = {
@@ -206,8 +198,7 @@ def loss_named(loss: Any) -> Loss | None:
     for method in ("losses", "gradient") if loss is not None else ():
         what = "loss must be CrossEntropy, SquaredError or an object with losses and gradient"
         require_method(loss, method, what)
-    found: Loss | None = loss
-    return found
+    return loss
 
 
 def compiled_loss(loss: Loss) -> int | None:
@@ -219,8 +210,7 @@ def compiled_loss(loss: Loss) -> int | None:
 
 def targets_of(loss: Loss, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
     """Return validated targets for a loss."""
-    found: np.ndarray = getattr(loss, "targets", _values)(y, inputs, outputs, dtype)
-    return found
+    return getattr(loss, "targets", _values)(y, inputs, outputs, dtype)
 
 
 def hits_of(loss: Loss, answer: np.ndarray, targets: np.ndarray) -> np.ndarray | None:

@@ -285,8 +285,7 @@ class Stepwise:
 
     def factors(self, progress: np.ndarray) -> np.ndarray:
         """See `Schedule`."""
-        found: np.ndarray = self.factor ** np.searchsorted(self.at, progress, side="right")
-        return found
+        return self.factor ** np.searchsorted(self.at, progress, side="right")
 
 
 def optimizer_named(
@@ -302,8 +301,7 @@ def optimizer_named(
                 f" {type(name).__name__}(...)"
             )
         require_optimizer(name)
-        found: AnyOptimizer = name
-        return found
+        return name
     if name not in get_args(OptimizerName):
         raise ArgumentError(f'optimizer must be "adam" or "sgd", not {shown(name)}')
     return SGD(**given) if name == "sgd" else Adam(**given)

@@ -248,8 +248,7 @@ def _random_places(layer: TrainableLayer, count: int, random: np.random.Generato
     free = random.choice(places, count, replace=False, shuffle=False)
     # The i-th free place is i + the number of edges before it.
     gaps = layer.numbers - np.arange(layer.nedges)
-    found: np.ndarray = free + np.searchsorted(gaps, free, side="right")
-    return found
+    return free + np.searchsorted(gaps, free, side="right")
 
 
 def _steepest_places(layer: TrainableLayer, count: int, gradient: np.ndarray) -> np.ndarray:
@@ -263,8 +262,7 @@ def _steepest_places(layer: TrainableLayer, count: int, gradient: np.ndarray) ->
     some = np.flatnonzero(sizes >= np.partition(sample, len(sample) - rank)[len(sample) - rank])
     if len(some) < count:
         some = np.arange(len(sizes))
-    found: np.ndarray = some[np.argpartition(sizes[some], len(some) - count)[len(some) - count :]]
-    return found
+    return some[np.argpartition(sizes[some], len(some) - count)[len(some) - count :]]
 
 
 def _pruned(layers: list[TrainableLayer], density: float) -> list[TrainableLayer]:

@@ -28,8 +28,7 @@ _COLOURS = ("#00395f", "#b34700", "#0077aa", "#cc79a7", "#e69f00", "#7fc8a9", "#
 def new_figure(rows: float = 1) -> Figure:
     """Return an empty figure for plots in `rows` rows, not registered with pyplot."""
     figures = require("matplotlib.figure", "plots", "plots need matplotlib")
-    figure: Figure = figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
-    return figure
+    return figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
 
 
 def axes_or_new(ax: Axes | None, rows: float = 1) -> Axes:

@@ -102,8 +102,7 @@ class Ranks:
             if barrier.Test():
                 break
             sleep(pause)
-        values: list[Any] = self._comm.allgather(mine)
-        return values
+        return self._comm.allgather(mine)
 
     def _described(self, error: BaseException | None) -> GbdnnError | None:
         """Return an error as the other ranks raise it; None if it is another rank's."""

@@ -192,8 +192,7 @@ def _sample(X: RowSource) -> Any:
 def _rows_between(X: RowSource, start: int, stop: int) -> SparseRows | np.ndarray:
     """Return some features: an array if they are dense, else rows with the inputs' numbers."""
     if (dense := X.dense_rows) is not None:
-        array: np.ndarray = dense(start, stop)
-        return array
+        return dense(start, stop)
     rows = X.sparse_rows(start, stop)
     ids = np.arange(start, stop)
     return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, ids)

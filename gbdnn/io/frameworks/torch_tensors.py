@@ -104,8 +104,7 @@ def _as_array(tensor: Any) -> np.ndarray:
     tensor = tensor.detach().cpu()
     if tensor.dtype.is_floating_point and tensor.element_size() < 4:
         tensor = tensor.float()
-    array: np.ndarray = tensor.numpy()
-    return array
+    return tensor.numpy()
 
 
 def import_torch() -> Any:

@@ -45,8 +45,7 @@ def checksum_of(parts: Iterable[Any]) -> str:
     digest = _xxh3()
     for part in parts:
         digest.update(part)
-    found: str = digest.hexdigest()
-    return found
+    return digest.hexdigest()
 
 
 def checksum_of_file(path: Path) -> str:
