@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 import numpy as np
@@ -15,7 +15,7 @@ from gbdnn.arrays.matrices import as_features, as_held, dtype_of, is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer, Prepared
 from gbdnn.model.layer_info import Activation, LayerInfo, layer_rows
-from gbdnn.model.readers import read_all, read_cast, read_checked, read_part, reads_anew
+from gbdnn.model.readers import read_all, read_checked
 from gbdnn.model.tables import Table
 
 if TYPE_CHECKING:
@@ -131,14 +131,14 @@ class Network(Sequence[Layer]):
         if not callable(read):
             raise ArgumentTypeError(f"read must be callable, not {type(read).__qualname__}")
         known = tuple(info.info for info in given)
-        source = None if reopen is None else NetworkSource(reopen, range(len(known)))
+        source = NetworkSource(reopen, range(len(known)))
         return cls._made(known, partial(read_checked, known, read), source)
 
     @classmethod
     def _made(
         cls,
         infos: tuple[LayerInfo, ...],
-        read: LayerReader | None,
+        read: partial[Layer] | None,
         source: NetworkSource | None = None,
     ) -> Network:
         net = cls.__new__(cls)
@@ -148,7 +148,7 @@ class Network(Sequence[Layer]):
     def _take(
         self,
         infos: tuple[LayerInfo, ...],
-        read: LayerReader | None,
+        read: partial[Layer] | None,
         source: NetworkSource | None = None,
     ) -> None:
         """Set the layers' properties and how to read them."""
@@ -170,12 +170,12 @@ class Network(Sequence[Layer]):
     @property
     def reads_anew(self) -> bool:
         """Whether each access returns a new layer, which the caller may free."""
-        return reads_anew(self._read)
+        return self._read is not None and getattr(self._read.args[1], "reads_anew", False)
 
     @property
     def source(self) -> NetworkSource | None:
         """How another process can read this network; None if it cannot."""
-        return self._source
+        return self._source if self._source and self._source.reopen else None
 
     def loaded(self, *, progress: Callable[[int, int], object] | None = None) -> Network:
         """Return this network with all layers in memory; itself if they already are.
@@ -186,7 +186,7 @@ class Network(Sequence[Layer]):
         require_callable(progress, "progress")
         if self._read is None:
             return self
-        layers = tuple(read_all(self._read, self._infos, progress))
+        layers = tuple(read_all(self.__getitem__, self._infos, progress))
         return Network._made(layers, None, self._source)
 
     @property
@@ -214,9 +214,9 @@ class Network(Sequence[Layer]):
         if wanted == self.dtype:
             return self
         infos = tuple(info.astype(wanted) for info in self._infos)
-        source = self._source and replace(self._source, dtype=wanted.name)
-        read = None if self._read is None else partial(read_cast, self._read, wanted)
-        return Network._made(infos, read, source)
+        source = self._source
+        source = source and replace(source, dtypes=(*source.dtypes, wanted.name))
+        return Network._made(infos, self._read, source)
 
     def isequal(self, other: object) -> bool:
         """Whether `other` is a network of equal layers, in the same order and dtype."""
@@ -243,14 +243,16 @@ class Network(Sequence[Layer]):
         if not isinstance(index, slice):
             index = whole_number(index, "index")
         if isinstance(index, slice):
-            here = range(len(self))[index]
-            part = None if self._read is None else partial(read_part, self._read, here)
             source = self._source and replace(self._source, layers=self._source.layers[index])
-            return Network._made(self._infos[index], part, source)
-        if self._read is None:
-            layer: Any = self._infos[index]
-            return layer
-        return self._read(range(len(self))[index])
+            return Network._made(self._infos[index], self._read, source)
+        layer: Any
+        if self._read is None or self._source is None:
+            layer = self._infos[index]
+        else:
+            layer = self._read(self._source.layers[index])
+            with naming(f"layer {index % len(self)}"):
+                layer = reduce(Layer.astype, self._source.dtypes, layer)
+        return layer
 
     def __repr__(self) -> str:
         return str(self._table())
@@ -274,21 +276,21 @@ class Network(Sequence[Layer]):
 
 @dataclass(frozen=True, slots=True)
 class NetworkSource:
-    """How another process opens a lazy network; equal for equal networks.
+    """The layers of a lazy network, and how another process opens it; equal for equal networks.
 
     Attributes
     ----------
-    reopen : callable
+    reopen : callable, optional
         Returns the network, or one of which it is a slice.
     layers : range
         The layers of the slice.
-    dtype : str, optional
-        The dtype to which they are cast.
+    dtypes : tuple of str
+        The dtypes to which they are cast, one after the other.
     """
 
-    reopen: Callable[[], Network]
+    reopen: Any
     layers: range
-    dtype: str | None = None
+    dtypes: tuple[str, ...] = ()
 
     def network(self) -> Network:
         """Return the lazy network."""
@@ -296,7 +298,7 @@ class NetworkSource:
         if layers != range(len(net)):
             stop = None if layers.stop < 0 else layers.stop
             net = net[layers.start : stop : layers.step]
-        return net if self.dtype is None else net.astype(self.dtype)
+        return reduce(Network.astype, self.dtypes, net)
 
 
 def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:

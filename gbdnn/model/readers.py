@@ -6,17 +6,14 @@ A reader is called with the number of a layer and returns the layer, repeatedly 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from gbdnn.errors import FormatError, ShapeError, naming, require_kind
+from gbdnn.errors import FormatError, ShapeError, require_kind
 from gbdnn.model.layer import Layer
 from gbdnn.runtime.threads import available, unbind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import numpy as np
 
     from gbdnn.model.layer_info import LayerInfo
 
@@ -27,13 +24,6 @@ LARGE = 1 << 17
 LayerReader: TypeAlias = "Callable[[int], Layer]"
 
 
-def reads_anew(read: LayerReader | None) -> bool:
-    """Whether each call returns a new layer, as the reader's attribute states."""
-    while isinstance(read, partial):
-        read = next(each for each in read.args if callable(each))
-    return getattr(read, "reads_anew", False)
-
-
 def read_checked(infos: Sequence[LayerInfo], read: LayerReader, k: int) -> Layer:
     """Return layer `k`; raise an error if it differs from its known properties."""
     layer = read(k)
@@ -42,18 +32,6 @@ def read_checked(infos: Sequence[LayerInfo], read: LayerReader, k: int) -> Layer
         kind = FormatError if layer.shape == infos[k].shape else ShapeError
         raise kind(f"layer {k}: read returned {difference}")
     return layer
-
-
-def read_part(read: LayerReader, layers: range, k: int) -> Layer:
-    """Return layer `k` of a slice of a network."""
-    return read(layers[k])
-
-
-def read_cast(read: LayerReader, dtype: np.dtype, k: int) -> Layer:
-    """Return layer `k` in FP32 or FP64."""
-    layer = read(k)
-    with naming(f"layer {k}"):
-        return layer.astype(dtype)
 
 
 def read_all(

@@ -16,6 +16,7 @@ from gbdnn.arrays.checks import as_path
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.io.files import require_other_ending, require_writable, whole_file
 from gbdnn.io.reading import foreign_errors, read_bytes, require_form, valid_fields
+from gbdnn.io.store.fingerprints import checksum, digest
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.optional import require
 from gbdnn.training import losses, optimizers
@@ -148,7 +149,7 @@ def identity(x: Any, seen: dict[int, Any] | None = None) -> str:
     """
     seen = {} if seen is None else seen
     if isinstance(x, np.ndarray):
-        text = f"{x.dtype} {x.shape} {_digest(np.ascontiguousarray(x)).hexdigest()}"
+        text = f"{x.dtype} {x.shape} {checksum(np.ascontiguousarray(x))}"
     elif isinstance(x, dict):
         text = f"({', '.join(f'{key}={identity(value, seen)}' for key, value in x.items())})"
     elif isinstance(x, list | tuple):
@@ -161,11 +162,7 @@ def identity(x: Any, seen: dict[int, Any] | None = None) -> str:
         seen[id(x)] = x
         name = getattr(x, "__qualname__", type(x).__qualname__)  # of a function, or its class
         text = f"{name}{identity(x.__getstate__(), seen)}"
-    return text if len(text) <= _LONG else f"hash {_digest(text.encode()).hexdigest()}"
-
-
-def _digest(content: Any) -> Any:
-    return require("xxhash", "store", _WHY).xxh3_64(content)
+    return text if len(text) <= _LONG else f"hash {checksum(text.encode())}"
 
 
 def _require_name(path: Path) -> None:
@@ -173,16 +170,7 @@ def _require_name(path: Path) -> None:
 
 
 def _described(layer: LayerState) -> dict[str, Any]:
-    info = layer.info
-    return {
-        "shape": info.shape,
-        "edges": info.edges,
-        "gain": info.gain,
-        "dtype": info.dtype.name,
-        "activation": info.activation,
-        "clip": info.clip,
-        "moments": len(layer.moments),
-    }
+    return asdict(layer.info) | {"dtype": layer.info.dtype.name, "moments": len(layer.moments)}
 
 
 def _arrays(prefix: str, layers: Sequence[LayerState]) -> Iterator[tuple[str, np.ndarray]]:
@@ -209,8 +197,8 @@ def _layers(
 
 
 def _checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    digest = _digest(text.encode())
+    state = digest(text.encode())
     for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(array)
-    return str(digest.hexdigest())
+        state.update(f"{name} {array.dtype} {array.shape}".encode())
+        state.update(array)
+    return state.hexdigest()

@@ -7,7 +7,7 @@ times of files are ignored.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,43 +15,30 @@ from gbdnn.arrays.matrices import as_columns
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from gbdnn.model.network import Network
 
-__all__ = ["checksum", "checksum_of", "checksum_of_file", "of_features", "of_network"]
+__all__ = ["checksum", "checksum_of_file", "digest", "of_features", "of_network"]
 
 _AT_ONCE = 16_384  # inputs
 
 
-class _Rows(Protocol):
-    """Features, in a store or in memory."""
-
-    source: Any
-    start: int
-    nrows: int
-
-    def rows(self, start: int, stop: int, /) -> Any: ...
+def digest(data: Any = b"") -> Any:
+    """Return the state of an XXH3-64, whose `update` adds bytes-like objects."""
+    return require("xxhash", "store", "stores and training runs need xxhash").xxh3_64(data)
 
 
 def checksum(data: Any) -> str:
     """Return the XXH3-64 of a bytes-like object, as 16 hexadecimal digits."""
-    return checksum_of([data])
-
-
-def checksum_of(parts: Iterable[Any]) -> str:
-    """Return the XXH3-64 of concatenated bytes-like objects."""
-    digest = _xxh3()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
+    return digest(data).hexdigest()
 
 
 def checksum_of_file(path: Path) -> str:
     """Return the XXH3-64 of a file."""
     with path.open("rb", buffering=0) as file:
-        return hashlib.file_digest(file, _xxh3).hexdigest()
+        return hashlib.file_digest(file, digest).hexdigest()
 
 
 def of_network(net: Network) -> str:
@@ -59,11 +46,11 @@ def of_network(net: Network) -> str:
     source = net.source
     if source is None or not hasattr(source.reopen, "content"):
         return net.prepared(_of_weights)
-    return checksum(repr((source.reopen.content(), source.layers, source.dtype)).encode())
+    return checksum(repr((source.reopen.content(), source.layers, source.dtypes)).encode())
 
 
-def of_features(X: _Rows) -> str:
-    """Return the hash of the content of features."""
+def of_features(X: Any) -> str:
+    """Return the hash of the content of features, `SentFeatures`."""
     if X.source is not None:
         content = X.source.content()
         return checksum(repr((content, X.start, X.start + X.nrows)).encode())
@@ -73,10 +60,6 @@ def of_features(X: _Rows) -> str:
         for word in _content(X.rows(start, min(start + _AT_ONCE, X.nrows)))
     ]
     return checksum("\n".join(words).encode())
-
-
-def _xxh3() -> Any:
-    return require("xxhash", "store", "stores need xxhash").xxh3_64()
 
 
 def _of_weights(net: Network) -> str:
