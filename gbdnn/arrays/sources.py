@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
 import numpy as np
 
 from gbdnn.arrays.checks import finite, floating, require_exact, require_room
-from gbdnn.arrays.matrices import (
-    as_rows,
-    dtype_of,
-    is_graphblas,
-    is_scipy,
-    shape_of,
-    to_array,
-)
+from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of, to_array
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import ShapeError
 from gbdnn.runtime.first_use import gb
@@ -83,12 +76,12 @@ class DenseRows:
     def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
         self.array, self.dtype = array, dtype
         self.nrows, self.ncols = array.shape
-        self._as_is = array.dtype is dtype and array.flags.carray
-        if not self._as_is:
+        self.is_as_is = array.dtype is dtype and array.flags.carray
+        if not self.is_as_is:
             floating(array.dtype, "features")
             require_exact(array, dtype, "features")
             whole = not any(stride % dtype.itemsize for stride in array.strides)
-            self._as_is = array.dtype == dtype and array.flags.aligned and whole
+            self.is_as_is = array.dtype == dtype and array.flags.aligned and whole
 
     @cached_property
     def nvals(self) -> int:
@@ -111,7 +104,7 @@ class DenseRows:
     def dense_rows(self, start: int, stop: int) -> np.ndarray:
         """Return rows `start` to `stop` (exclusive) as an array, a view if possible."""
         rows = self.array[start:stop]
-        if self._as_is:
+        if self.is_as_is:
             return rows
         with np.errstate(over="ignore", invalid="ignore"):
             return rows.astype(self.dtype)
@@ -124,8 +117,7 @@ class DenseRows:
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to `stop` (exclusive)."""
         rows = as_rows(self.array[start:stop], what="features", dtype=self.dtype)
-        ids = np.arange(start, start + rows.nrows)
-        return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, ids)
+        return rows.with_ids(np.arange(start, start + rows.nrows))
 
 
 class HeldRows:

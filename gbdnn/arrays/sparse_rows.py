@@ -157,6 +157,10 @@ class SparseRows:
             ids,
         )
 
+    def with_ids(self, ids: np.ndarray | None = None) -> SparseRows:
+        """Return the same rows with other ids, by default from 0."""
+        return SparseRows(self.indptr, self.columns, self.values, self.ncols, ids)
+
     def parts(self, most: int) -> Iterator[SparseRows]:
         """Yield parts of at most `most` entries and rows, but at least one row."""
         start = 0

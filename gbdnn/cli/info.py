@@ -18,7 +18,7 @@ from gbdnn.errors import ArgumentError
 from gbdnn.io import open_features, read_tsv
 from gbdnn.io.datasets import TSV
 from gbdnn.io.formats import STORE, chosen, holds_run, load, read_network
-from gbdnn.io.store import store_kind
+from gbdnn.io.store.folder import Reader
 from gbdnn.kernels.fused import FUSED
 from gbdnn.runtime.threads import available
 
@@ -92,7 +92,7 @@ def _described(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return facts about a network or a store, and the table of a network's layers."""
     form, given = chosen(path, {})
-    kind = store_kind(path) if form is STORE else "network"
+    kind = Reader(path).kind if form is STORE else "network"
     if check and form is not STORE:
         raise ArgumentError(f"--check needs a store; the format {form.name} has no checksums")
     if kind != "network":

@@ -32,14 +32,7 @@ from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
 from gbdnn.graph.convolution import as_convolutions
-from gbdnn.graph.features import (
-    aligned,
-    as_answer,
-    as_array,
-    as_graph,
-    is_shared,
-    kind_of,
-)
+from gbdnn.graph.features import aligned, as_answer, as_array, as_graph, is_shared, kind_of
 from gbdnn.graph.neighbourhood import as_nodes, steps
 from gbdnn.graph.propagation import require_square
 from gbdnn.kernels import costs
@@ -55,7 +48,6 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.arrays.sources import RowSource
     from gbdnn.engine.stats import LayerStats
     from gbdnn.graph.convolution import Convolution
     from gbdnn.graph.neighbourhood import Step
@@ -280,7 +272,8 @@ class _Run:
 
     def _times(self, k: int, Y: Any, layer: Layer, out: np.ndarray) -> np.ndarray:
         """Write Y W to `out`: by NumPy if engine="auto" and both are dense, else by `infer`."""
-        if self._engine == "auto" and isinstance(Y, np.ndarray) and _is_dense(layer):
+        is_array = isinstance(Y, np.ndarray)
+        if self._engine == "auto" and is_array and _is_dense(layer):
             with np.errstate(over="ignore", invalid="ignore"):
                 return np.matmul(Y, layer.prepared(_dense), out=out)
         chain, memory = layer.prepared(_chain), min(self._memory, MEMORY)
@@ -288,7 +281,7 @@ class _Run:
         step = rows_within(memory, each, f"nodes at layer {k}", least=_NARROWEST, most=_AT_ONCE)
         for start in range(0, len(out), step):
             stop = min(start + step, len(out))
-            part = Y[start:stop] if isinstance(Y, np.ndarray) else _rows(Y, start, stop)
+            part = Y[start:stop] if is_array else Y.sparse_rows(start, stop).with_ids()
             X = as_source(part, layer.dtype)
             try:
                 answer = infer_network(
@@ -327,12 +320,6 @@ def _bias(layer: Layer) -> np.ndarray:
 def _limits(layer: Layer) -> tuple[float, float]:
     low = 0.0 if layer.activation == "relu" else -np.inf
     return low, np.inf if layer.clip is None else layer.clip
-
-
-def _rows(Y: RowSource, start: int, stop: int) -> SparseRows:
-    """Return rows with ids from 0."""
-    rows = Y.sparse_rows(start, stop)
-    return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols)
 
 
 def _dense(layer: Layer) -> np.ndarray:

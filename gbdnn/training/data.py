@@ -34,12 +34,10 @@ _BLOCK = 1024  # inputs evaluated together
 class ArrayInputs:
     """Rows of a finite array, shape (inputs, neurons), which is not copied."""
 
-    def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
-        self._array = array
-        self.nrows, self.dtype = len(array), array.dtype
-        whole = not any(stride % dtype.itemsize for stride in array.strides)
-        native = array.dtype == dtype and array.dtype.isnative and array.flags.aligned
-        self.array = array if native and whole else None
+    def __init__(self, rows: DenseRows) -> None:
+        self._array = rows.array
+        self.nrows, self.dtype = rows.nrows, rows.array.dtype
+        self.array = rows.array if rows.is_as_is else None
         """The array, if compiled code can read it directly; otherwise None."""
 
     def take(self, rows: np.ndarray, out: np.ndarray) -> None:
@@ -114,7 +112,7 @@ def as_inputs(X: Any, net: Network) -> Inputs:
     source = as_source(X, dtype, net.infos[0].shape)
     if isinstance(source, DenseRows):
         source.largest  # noqa: B018 -- raises if a value is not finite
-        return ArrayInputs(source.array, dtype)
+        return ArrayInputs(source)
     if is_source(X) and _COPIES * _nbytes(source) > MEMORY:
         return StoredInputs(source, MEMORY)
     return SparseInputs(source.sparse_rows(0, source.nrows))

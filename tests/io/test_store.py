@@ -23,7 +23,7 @@ from networks import drawn
 import gbdnn
 from gbdnn import Layer, Network
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError, OutputError, ShapeError
-from gbdnn.io.store import features, folder, shards, store_kind
+from gbdnn.io.store import features, folder, shards
 
 for package in ("safetensors", "xxhash"):
     pytest.importorskip(package)
@@ -119,12 +119,12 @@ def test_kinds_of_matrices(tmp_path):
     assert gbdnn.load(tmp_path / "2").dtype == "FP32"
 
 
-def test_store_kind(tmp_path):
+def test_the_kind_of_a_store(tmp_path):
     for k, (x, kind) in enumerate(
         [(NET, "network"), (X, "features"), (np.arange(3), "categories")]
     ):
         gbdnn.save(x, tmp_path / str(k))
-        assert store_kind(tmp_path / str(k)) == kind
+        assert folder.Reader(tmp_path / str(k)).kind == kind
     with pytest.raises(FormatError, match="contains 'network', not features"):
         gbdnn.io.open_features(tmp_path / "0")
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gbdnn.distributed.executors.workers import Workers
+    from gbdnn.io.store.features import StoredFeatures
+    from gbdnn.io.store.folder import Address
     from gbdnn.model.network import NetworkSource
 
 __all__ = [
@@ -81,7 +83,7 @@ class Task:
 class StoredRange:
     """Consecutive rows of a store, which the worker reads."""
 
-    source: Any
+    address: Address
     start: int
     stop: int
 
@@ -229,8 +231,10 @@ def _read_network(source: NetworkSource, memory: int) -> Network:
 
 
 @lru_cache(maxsize=2)
-def _read_features(source: Any) -> Any:
-    return _opened(source.features)
+def _read_features(address: Address) -> StoredFeatures:
+    from gbdnn.io.store.features import StoredFeatures
+
+    return StoredFeatures(_opened(address.reader))
 
 
 def _features(sent: Any) -> Any:
@@ -240,7 +244,7 @@ def _features(sent: Any) -> Any:
     if not isinstance(sent, StoredRange):
         return as_features(sent, "features")
     with _READING:
-        features = _read_features(sent.source)
+        features = _read_features(sent.address)
     return features[sent.start : sent.stop]
 
 

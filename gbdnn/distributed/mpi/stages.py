@@ -16,7 +16,7 @@ from gbdnn.errors import naming
 from gbdnn.kernels import costs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import ArrayLike
 
@@ -54,8 +54,8 @@ class Stage:
     def __init__(self, part: Network, first: int, *, drops: bool, options: dict[str, Any]) -> None:
         self._part, self._first, self._drops = part, first, drops
         self._options = dict(options)
-        if options.get("callback") is not None:
-            self._options["callback"] = _Renumbered(first, options["callback"])
+        if (callback := options.get("callback")) is not None:  # in terms of the whole network
+            self._options["callback"] = lambda x: callback(replace(x, layer=x.layer + first))
         self.inputs = self.alive = 0
         self.busy = 0.0
 
@@ -191,26 +191,10 @@ def _sample(X: RowSource) -> Any:
 
 def _rows_between(X: RowSource, start: int, stop: int) -> SparseRows | np.ndarray:
     """Return some features: an array if they are dense, else rows with the inputs' numbers."""
-    if (dense := X.dense_rows) is not None:
-        return dense(start, stop)
-    rows = X.sparse_rows(start, stop)
-    ids = np.arange(start, stop)
-    return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, ids)
+    return (X.dense_rows or X.sparse_rows)(start, stop)
 
 
 def _as_inputs(batch: SparseRows | np.ndarray, net: Network) -> RowSource:
     """Return a batch as `infer_network` takes it, with its rows counted from 0."""
-    if not isinstance(batch, np.ndarray):
-        batch = SparseRows(batch.indptr, batch.columns, batch.values, batch.ncols)
+    batch = batch if isinstance(batch, np.ndarray) else batch.with_ids()
     return as_source(batch, net.infos[0].dtype)
-
-
-@dataclass(frozen=True)
-class _Renumbered:
-    """A callback that gets the layers' numbers in the whole network."""
-
-    first: int
-    callback: Callable[[LayerStats], object]
-
-    def __call__(self, stats: LayerStats) -> None:
-        self.callback(replace(stats, layer=stats.layer + self.first))

@@ -36,7 +36,6 @@ __all__ = [
     "open_features",
     "require_storable",
     "save",
-    "store_kind",
     "write_features",
 ]
 
@@ -108,11 +107,6 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
     if reader.kind not in _READERS:
         raise FormatError(f"{reader.path}: the store contains {reader.kind!r}")
     return _READERS[reader.kind](reader)
-
-
-def store_kind(path: str | os.PathLike[str]) -> str:
-    """Return the kind of a store: "network", "features" or "categories"."""
-    return Reader(path).kind
 
 
 def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, floating, require_callable, require_iterable, whole_number
+from gbdnn.arrays.checks import as_dtype, floating, require_callable, require_method, whole_number
 from gbdnn.arrays.matrices import as_features, as_rows, dtype_of, is_matrix, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
@@ -75,7 +74,7 @@ def write_features(
     """
     if is_matrix(batches):
         raise ArgumentTypeError("batches must be a list of matrices, not one matrix; pass [X]")
-    require_iterable(batches, "batches must be a list of matrices")
+    require_method(batches, "__iter__", "batches must be a list of matrices")
     require_callable(progress, "progress")
     width = None if ncols is None else whole_number(ncols, "ncols", least=0)
     kind = None if dtype is None else as_dtype(dtype)
@@ -225,9 +224,9 @@ class StoredFeatures:
         return f"StoredFeatures({nrows} x {ncols}, {self.nvals} values, {self.dtype})"
 
     @property
-    def source(self) -> FeaturesSource:
+    def source(self) -> Address:
         """The information with which another process can open these features."""
-        return FeaturesSource(self._reader.address)
+        return self._reader.address
 
     def __getitem__(self, rows: slice) -> StoredRows:
         """Return ``X[start:stop]`` lazily; `infer` accepts it like a matrix.
@@ -254,8 +253,7 @@ class StoredFeatures:
             nvals = sum(ends[i].nvals if i in ends else self._parts[i]["nvals"] for i in covered)
             blocks = (ends[i] if i in ends else self._read(i) for i in covered)
             rows = SparseRows.collected(blocks, stop - start, nvals, self.ncols, self.dtype)
-        ids = np.arange(start, stop)
-        return SparseRows(rows.indptr, rows.columns, rows.values, self.ncols, ids)
+        return rows.with_ids(np.arange(start, stop))
 
     def batches(self, inputs: int) -> Iterator[StoredRows]:
         """Yield ``X[start:stop]`` of `inputs` rows each; the last range may be shorter."""
@@ -310,34 +308,13 @@ class StoredRows:
         self.features, self.start, self.stop = features, start, stop
         self.nrows, self.ncols, self.dtype = stop - start, features.ncols, features.dtype
         self.nvals = -(-features.nvals * self.nrows // max(1, features.nrows))
-        self.largest = features.largest
-
-    @property
-    def source(self) -> FeaturesSource:
-        """The information with which another process can open the features."""
-        return self.features.source
+        self.largest, self.source = features.largest, features.source
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to `stop - 1` of these rows, with these ids."""
         found = self.features.sparse_rows(self.start + start, self.start + stop)
-        ids = np.arange(start, stop)
-        return SparseRows(found.indptr, found.columns, found.values, self.ncols, ids)
+        return found.with_ids(np.arange(start, stop))
 
     def matrix(self) -> gb.Matrix:
         """Read these rows into memory; errors as for `StoredFeatures.matrix`."""
         return self.sparse_rows(0, self.nrows).matrix()
-
-
-@dataclass(frozen=True, slots=True)
-class FeaturesSource:
-    """The information with which another process can open stored features."""
-
-    address: Address
-
-    def features(self) -> StoredFeatures:
-        """Return the features."""
-        return StoredFeatures(self.address.reader())
-
-    def content(self) -> str:
-        """Return the hash of the store's content."""
-        return self.address.content()

@@ -166,14 +166,6 @@ class Reader:
         require_form(self.index, form, f"{self.path / INDEX}: index")
         self.shards = ShardReader(self.path, self.index["shards"], verify=self._verify)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.path, self._verify, self.index
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        """Open no file: reading shards finds what has changed."""
-        self.path, self._verify, self.index = state
-        self.shards = ShardReader(self.path, self.index["shards"], verify=self._verify)
-
     @property
     def kind(self) -> str:
         """``"network"``, ``"features"`` or ``"categories"``."""

@@ -92,10 +92,13 @@ class ShardReader:
     `verify` says whether to verify the checksum of each shard when it is first read.
     """
 
-    def __init__(self, folder: Path, shards: list[dict[str, Any]], *, verify: bool) -> None:
+    def __init__(self, folder: Path, shards: list[dict[str, Any]], verify: bool) -> None:
         self.folder, self._shards, self._verify = folder, shards, verify
         self._opened: dict[int, Any] = {}
         self._opening = [Lock() for _ in shards]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardReader, (self.folder, self._shards, self._verify)  # opens no file
 
     def arrays(self, entry: dict[str, Any], roles: Sequence[str], where: str) -> list[np.ndarray]:
         """Return arrays at the location `entry` from `ShardWriter.add`.
