@@ -3,16 +3,20 @@
 Sparse features have a sparse answer. For dense features, rows are written to an array and a mask of
 its nonzero values as long as many values are nonzero, and otherwise added as sparse rows. The array
 and the mask become the memory of a full or bitmap matrix.
+
+The C library keeps freed allocations of some hundred kilobytes, so sparse rows that arrive and are
+freed block by block would take twice their memory at the end. They are copied to anonymous maps,
+which return to the system at once.
 """
 
 from __future__ import annotations
 
+import mmap
 import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.row_store import RowStore
 from gbdnn.arrays.sources import dense_pays
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "matrix_of"]
 
 _AT_ONCE = 256  # rows copied or converted at a time
+_LEAST = 1 << 20  # bytes of sparse rows that are copied together
+_MAPS = 64  # approximate number of copies
+_LARGE = 64 << 20  # allocations from this size return to the system anyway
 
 
 class Answer:
@@ -61,7 +68,9 @@ class Answer:
         self.present: Any = None
         self._is_callers = values is not None
         self._to_array = dense and nrows * ncols * (dtype.itemsize + 1) <= memory
-        self._store: RowStore | None = None
+        self._added: list[SparseRows] = []
+        self._copied: list[SparseRows] = []
+        self._nbytes = self._nbytes_added = 0
         self._written: list[np.ndarray] = []
         self._entries = self._elements = 0
         self._lock = threading.Lock()
@@ -148,14 +157,24 @@ class Answer:
         values[at], present[at] = rows.values, True
 
     def _keep(self, rows: SparseRows) -> None:
-        """Store sparse rows."""
+        """Store sparse rows; many small ones are copied together."""
         with self._lock:
-            if self._store is None:
-                self._store = RowStore()
-        self._store.add(rows)
+            self._added.append(rows)
+            self._nbytes_added += rows.nbytes
+            if self._nbytes_added >= max(_LEAST, self._nbytes // _MAPS):
+                self._copy()
 
     def _rows(self) -> list[SparseRows]:
-        return [] if self._store is None else self._store.rows()
+        """Return the list of all sparse rows; emptying it frees them."""
+        if self._added:
+            self._copy()
+        return self._copied
+
+    def _copy(self) -> None:
+        is_large = self._nbytes_added >= _LARGE
+        self._copied.append(SparseRows.joined(self._added, None if is_large else _mapped))
+        self._nbytes += self._nbytes_added
+        self._added, self._nbytes_added = [], 0
 
     def _written_parts(self) -> Iterator[np.ndarray]:
         """Yield the ids of the rows in the array, some at a time."""
@@ -199,3 +218,10 @@ def _imported(values: np.ndarray, present: np.ndarray, entries: int) -> gb.Matri
     return gb.Matrix.ss.import_bitmapr(
         values=values, bitmap=present, nvals=entries, take_ownership=True
     )
+
+
+def _mapped(count: int, dtype: np.dtype) -> np.ndarray:
+    """Return an array whose memory returns to the system with it."""
+    nbytes = max(1, count * np.dtype(dtype).itemsize)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), dtype, count)
