@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +16,9 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError, TooLargeError, requir
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import COMPLETION, complete, gb, shown
 from gbdnn.runtime.threads import MOST_THREADS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "are_finite",
@@ -34,7 +36,6 @@ __all__ = [
     "floating",
     "require_callable",
     "require_exact",
-    "require_iterable",
     "require_method",
     "require_room",
     "rows_within",
@@ -102,13 +103,6 @@ def require_method(x: Any, method: str, what: str) -> None:
     complete(x)
     if isinstance(x, type) or not callable(getattr(x, method, None)):
         raise ArgumentTypeError(f"{what}, not {shown(x)}")
-
-
-def require_iterable(x: Any, what: str) -> None:
-    """Raise ArgumentTypeError unless `x` can be iterated over."""
-    complete(x)
-    if not isinstance(x, Iterable):
-        raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}")
 
 
 def as_records(x: Any, kind: type[T], what: str) -> list[T]:

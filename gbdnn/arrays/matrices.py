@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
@@ -179,8 +180,9 @@ def dtype_of(x: Any) -> np.dtype:
 
 
 def as_rows(
-    x: MatrixLike, *, what: str, dtype: np.dtype | None = None, copy: bool = True
-) -> SparseRows:
+    x: MatrixLike, *, what: str, dtype: np.dtype | None = None, copy: bool = True,
+    transposed: bool = False,
+) -> SparseRows:  # fmt: skip
     """Return the rows of a caller's matrix.
 
     Parameters
@@ -195,6 +197,8 @@ def as_rows(
         above 2**24 are not cast to FP32.
     copy : bool
         False takes ownership of a ``graphblas.Matrix``, which is empty afterwards.
+    transposed : bool
+        Whether to return the columns, as the rows of the transpose.
 
     Raises
     ------
@@ -203,39 +207,6 @@ def as_rows(
     TooLargeError
         The row pointers alone would not fit into memory.
     """
-    return _compressed(x, what, dtype, copy, transposed=False)
-
-
-def as_columns(
-    x: MatrixLike, *, what: str, dtype: np.dtype | None = None, copy: bool = True
-) -> SparseRows:
-    """Return the columns of a matrix as the rows of its transpose; otherwise as `as_rows`."""
-    return _compressed(x, what, dtype, copy, transposed=True)
-
-
-def as_matrix(x: MatrixLike, *, what: str, dtype: np.dtype | None = None) -> gb.Matrix:
-    """Return `x` as a new, row-wise GraphBLAS matrix; parameters and errors as for `as_rows`."""
-    return as_rows(x, what=what, dtype=dtype).matrix()
-
-
-def to_array(X: gb.Matrix) -> np.ndarray:
-    """Return a matrix as an array, with 0 where nothing is stored."""
-    values: np.ndarray
-    if not X.ss.format.startswith(("full", "bitmap")):
-        values = X.to_dense(fill_value=0)
-        return values
-    arrays = X.ss.export()
-    values = arrays["values"]
-    if arrays["is_iso"]:
-        values = np.broadcast_to(values.reshape(1, 1), X.shape)
-    if "bitmap" in arrays:
-        values = np.where(arrays["bitmap"], values, values.dtype.type(0))
-    return values
-
-
-def _compressed(
-    x: MatrixLike, what: str, dtype: np.dtype | None, copy: bool, *, transposed: bool
-) -> SparseRows:
     nrows, ncols = shape_of(x, what)
     along, n = ("column", ncols) if transposed else ("row", nrows)
     require_room(8 * n, f"{what}: {nrows} x {ncols}: {along} pointers alone")
@@ -256,6 +227,27 @@ def _compressed(
     values = finite(values, dtype, what, copy=copy, place=place)
     rows = SparseRows(rows.indptr, rows.columns, values, rows.ncols)
     return rows if values.all() else rows.without_zeros()
+
+
+as_columns = partial(as_rows, transposed=True)
+
+
+def as_matrix(x: MatrixLike, *, what: str, dtype: np.dtype | None = None) -> gb.Matrix:
+    """Return `x` as a new, row-wise GraphBLAS matrix; parameters and errors as for `as_rows`."""
+    return as_rows(x, what=what, dtype=dtype).matrix()
+
+
+def to_array(X: gb.Matrix) -> np.ndarray:
+    """Return a matrix as an array, with 0 where nothing is stored."""
+    if not X.ss.format.startswith(("full", "bitmap")):
+        return X.to_dense(fill_value=0)
+    arrays = X.ss.export()
+    values = arrays["values"]
+    if arrays["is_iso"]:
+        values = np.broadcast_to(values.reshape(1, 1), X.shape)
+    if "bitmap" in arrays:
+        values = np.where(arrays["bitmap"], values, values.dtype.type(0))
+    return values
 
 
 def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gbdnn.arrays.checks import as_dtype, as_flag, as_nthreads, require_iterable, whole_number
+from gbdnn.arrays.checks import as_dtype, as_flag, as_list, as_nthreads, whole_number
 from gbdnn.arrays.matrices import as_held, as_matrix
 from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
@@ -204,8 +204,8 @@ class SparseEstimator(BaseEstimator):
         return self.scaler_.transform(X).astype(as_dtype(self.dtype), copy=False)
 
     def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
-        require_iterable(self.hidden, "hidden must be a list of integers")
-        hidden = [whole_number(n, "hidden", least=1) for n in self.hidden]
+        numbers = as_list(self.hidden, "hidden must be a list of integers")
+        hidden = [whole_number(n, "hidden", least=1) for n in numbers]
         sizes, density = [inputs, *hidden, outputs], self.density
         if density is None:
             shapes = list(pairwise(sizes))
@@ -236,9 +236,10 @@ class SparseEstimator(BaseEstimator):
                 test_size=self.validation_fraction, stratify=strata, random_state=seed,
             )  # fmt: skip
             (X, y, weights), validation = parts[::2], tuple(parts[1::2])
+        epochs = min(100, max(20, _INPUTS // X.shape[0])) if self.epochs is None else self.epochs
         self.run_ = train(
             self.run_ if self._goes_on else self._begun(X.shape[1], outputs, seed), X, y,
-            sample_weight=weights, loss=loss, epochs=self._epochs(X.shape[0]),
+            sample_weight=weights, loss=loss, epochs=epochs,
             schedule=Cosine() if self.schedule is None else self.schedule, seed=seed,
             validation=validation, patience=self.patience, **self._options(X.shape[0]),
         )  # fmt: skip
@@ -270,9 +271,6 @@ class SparseEstimator(BaseEstimator):
             rate = self._defaults[0] if rate is None else rate
             decay = self._defaults[1] if decay is None else decay
         return optimizer_named(self.optimizer, rate, decay)
-
-    def _epochs(self, inputs: int) -> int:
-        return min(100, max(20, _INPUTS // inputs)) if self.epochs is None else self.epochs
 
     def _batch(self, inputs: int) -> int:
         """Return the minibatch size; few inputs have small ones, for about 32 steps per epoch."""

@@ -8,13 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import (
-    as_array,
-    as_flag,
-    require_iterable,
-    require_method,
-    whole_number,
-)
+from gbdnn.arrays.checks import as_array, as_flag, as_list, require_method, whole_number
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels.compiled import record
 from gbdnn.kernels.steps import UpdateRule
@@ -33,7 +27,6 @@ __all__ = [
     "between",
     "compiled_rule",
     "optimizer_named",
-    "require_optimizer",
     "step_rates",
 ]
 
@@ -112,12 +105,9 @@ class SGD:
     moments: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        _require_rate(self.learning_rate)
+        _require_common(self)
         as_flag(self.nesterov, "nesterov")
         between("momentum", self.momentum, 0, 1, below=True)
-        between("weight_decay", self.weight_decay, 0, math.inf, below=True)
-        if self.clip_norm is not None:
-            between("clip_norm", self.clip_norm, 0, math.inf, above=True, below=True)
 
     @property
     def rule(self) -> UpdateRule:
@@ -171,13 +161,10 @@ class Adam:
     moments: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        _require_rate(self.learning_rate)
+        _require_common(self)
         between("beta1", self.beta1, 0, 1, below=True)
         between("beta2", self.beta2, 0, 1, below=True)
         between("epsilon", self.epsilon, 0, math.inf, below=True)
-        between("weight_decay", self.weight_decay, 0, math.inf, below=True)
-        if self.clip_norm is not None:
-            between("clip_norm", self.clip_norm, 0, math.inf, above=True, below=True)
 
     @property
     def rule(self) -> UpdateRule:
@@ -277,8 +264,8 @@ class Stepwise:
 
     def __post_init__(self) -> None:
         between("factor", self.factor, 0, 1, above=True)
-        require_iterable(self.at, "at must be a list of fractions of the training")
-        at = tuple(between("at", part, 0, 1) for part in self.at)
+        parts = as_list(self.at, "at must be a list of fractions of the training")
+        at = tuple(between("at", part, 0, 1) for part in parts)
         object.__setattr__(self, "at", at)  # an iterator can be read only once
         if list(self.at) != sorted(self.at):
             raise ArgumentError(f"at must be ascending fractions of the training, not {self.at}")
@@ -300,7 +287,7 @@ def optimizer_named(
                 f"{next(iter(given))}= cannot be combined with an optimizer object; set it in"
                 f" {type(name).__name__}(...)"
             )
-        require_optimizer(name)
+        _require_optimizer(name)
         return name
     if name not in get_args(OptimizerName):
         raise ArgumentError(f'optimizer must be "adam" or "sgd", not {shown(name)}')
@@ -312,25 +299,22 @@ def between(
 ) -> float:
     """Return a number if it is in range; otherwise raise an error that names the range."""
     number = as_array(value, name)
-    if number.ndim or number.dtype == bool or not (least <= number <= most):
-        good = False
-    else:
-        good = not (below and number == most) and not (above and number == least)
-    if not good:
+    ends = [end for end, is_out in ((least, above), (most, below)) if is_out]
+    if number.ndim or number.dtype == bool or not least <= number <= most or number in ends:
         left, right = "more than" if above else "at least", "less than" if below else "at most"
         end = "" if math.isinf(most) else f" and {right} {most:g}"
         raise ArgumentError(f"{name} must be {left} {least:g}{end}, not {shown(value)}")
     return float(number)
 
 
-def require_optimizer(x: Any, what: str = "optimizer") -> None:
+def _require_optimizer(x: Any) -> None:
     """Raise ArgumentTypeError unless `x` is an optimizer."""
     if compiled_rule(x) is None:
         require_method(
             x,
             "update",
-            f'{what} must be "adam", "sgd", Adam, SGD or an object with learning_rate, moments and'
-            " a method update (subclasses of Adam and SGD also need it)",
+            'optimizer must be "adam", "sgd", Adam, SGD or an object with learning_rate, moments'
+            " and a method update (subclasses of Adam and SGD also need it)",
         )
         whole_number(getattr(x, "moments", None), "moments", least=0)
         _require_rate(getattr(x, "learning_rate", None))
@@ -339,6 +323,13 @@ def require_optimizer(x: Any, what: str = "optimizer") -> None:
 def compiled_rule(optimizer: Any) -> UpdateRule | None:
     """Return the rule of an optimizer in compiled code; None if it computes in NumPy."""
     return optimizer.rule if type(optimizer) in (SGD, Adam) else None
+
+
+def _require_common(optimizer: SGD | Adam) -> None:
+    _require_rate(optimizer.learning_rate)
+    between("weight_decay", optimizer.weight_decay, 0, math.inf, below=True)
+    if optimizer.clip_norm is not None:
+        between("clip_norm", optimizer.clip_norm, 0, math.inf, above=True, below=True)
 
 
 def _require_rate(rate: Any) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_path, require_iterable, require_room
+from gbdnn.arrays.checks import as_dtype, as_list, as_path, require_room
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -136,8 +136,8 @@ def read_matrix_market(
     if isinstance(paths, str | os.PathLike):
         files = _files(as_path(paths, "paths"), prefix)
     else:
-        require_iterable(paths, "paths must be a folder or a list of files")
-        files = [as_path(path, f"paths: item {k}") for k, path in enumerate(paths)]
+        items = as_list(paths, "paths must be a folder or a list of files")
+        files = [as_path(path, f"paths: item {k}") for k, path in enumerate(items)]
         if prefix is not None:
             raise ArgumentTypeError("prefix= cannot be combined with a list of files")
     layers = []
