@@ -16,13 +16,13 @@ from gbdnn.io.challenge.tsv import read_tsv
 from gbdnn.io.frameworks.matrix_market import parse
 from gbdnn.io.numpy_files import read_numpy
 from gbdnn.io.reading import foreign_errors, open_checked, read_unzipped
-from gbdnn.io.store import StoredFeatures, open_features
+from gbdnn.io.store import open_features
 from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KINDS", "TSV", "read_features", "read_idx", "read_labels", "tells_shape"]
+__all__ = ["KINDS", "TSV", "read_features", "read_idx", "read_labels"]
 
 KINDS = "IDX, .npy, .npz, .mtx, tsv, or a store"
 
@@ -87,12 +87,10 @@ def read_features(
         None if n is None else whole_number(n, what, least=0)
         for n, what in ((nrows, "nrows"), (ncols, "ncols"))
     ]
-    if not tells_shape(file):
-        return read_tsv(file, nrows=nrows, ncols=ncols, dtype=kind)
     features = _found(file, kind)
-    if isinstance(features, StoredFeatures):
-        features = features.matrix()
-    elif isinstance(features, np.ndarray):
+    if features is None:
+        return read_tsv(file, nrows=nrows, ncols=ncols, dtype=kind)
+    if isinstance(features, np.ndarray):
         if features.ndim < 2:
             raise ShapeError(
                 f"{file}: features must have two dimensions, not shape {features.shape}"
@@ -201,36 +199,28 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     return array.astype(dtype.newbyteorder("="))
 
 
-def tells_shape(path: Path) -> bool:
-    """Whether the format of a file contains the shape, that is, is not tab-separated text."""
+def _found(path: Path, dtype: np.dtype) -> Any:
+    """Return the features in a file; None for tab-separated text, which contains no shape."""
     name = path.name.lower()
-    if _is_store(path):
-        return True
-    if name.endswith(TSV):
-        return False
-    if name.endswith((*_MTX, *_NUMPY)) or "idx" in name:
-        return True
+    if os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
+        return open_features(path).matrix()
+    if name.endswith(_MTX):
+        return parse(read_unzipped(path), path)
+    if name.endswith(_NUMPY):
+        return read_numpy(path)
+    if name.endswith(TSV) or not ("idx" in name or _begins_as_idx(path)):
+        return None
+    images = read_idx(path)
+    is_bytes = images.dtype == np.uint8
+    return np.multiply(images, dtype.type(1 / 255), dtype=dtype) if is_bytes else images
+
+
+def _begins_as_idx(path: Path) -> bool:
     try:
         with open_checked(path) as file:
             return file.read(2) == b"\0\0"
     except GbdnnError:  # its reader raises the error
         return False
-
-
-def _found(path: Path, dtype: np.dtype) -> Any:
-    name = path.name.lower()
-    if _is_store(path):
-        return open_features(path)
-    if name.endswith(_MTX):
-        return parse(read_unzipped(path), path)
-    if name.endswith(_NUMPY):
-        return read_numpy(path)
-    images = read_idx(path)
-    return (
-        np.multiply(images, dtype.type(1 / 255), dtype=dtype)
-        if images.dtype == np.uint8
-        else images
-    )
 
 
 def _matrix(x: Any) -> gb.Matrix:
@@ -245,10 +235,6 @@ def _matrix(x: Any) -> gb.Matrix:
         x = x.tocsr()
         x.sum_duplicates()
     return gb.io.from_scipy_sparse(x, dup_op=gb.binary.plus)
-
-
-def _is_store(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 -- Path.is_dir() raises for names too long
 
 
 def _lines(path: Path, data: bytes) -> np.ndarray:
