@@ -57,9 +57,9 @@ def _quota(of_process: Path, mounted: Path) -> float | None:
         for line in of_process.read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                top, read = mounted, _of_version_2
-            elif "cpu" in controllers.split(","):
-                top, read = mounted / "cpu", _of_version_1
+                top, names = mounted, ["cpu.max"]
+            elif "cpu" in controllers.split(","):  # version 1, where a quota of -1 means no limit
+                top, names = mounted / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
             else:
                 continue
             # The path may be that outside the container, which does not exist inside.
@@ -67,21 +67,8 @@ def _quota(of_process: Path, mounted: Path) -> float | None:
             for depth in range(len(inner) + 1):
                 folder = top.joinpath(*inner[:depth])
                 with contextlib.suppress(OSError, ValueError):  # no such file, "max"
-                    quota, period = read(folder)
+                    text = " ".join((folder / name).read_text("utf-8") for name in names)
+                    quota, period = map(int, text.split())
                     if quota > 0 and period > 0:
                         found.append(quota / period)
     return min(found, default=None)
-
-
-def _of_version_2(folder: Path) -> tuple[int, int]:
-    quota, period = (folder / "cpu.max").read_text(encoding="utf-8").split()
-    return int(quota), int(period)
-
-
-def _of_version_1(folder: Path) -> tuple[int, int]:
-    """Return quota and period; a quota of -1 means no limit."""
-    quota, period = (
-        int((folder / f"cpu.cfs_{name}_us").read_text(encoding="utf-8"))
-        for name in ("quota", "period")
-    )
-    return quota, period

@@ -7,7 +7,6 @@ machine can be tested on any other.
 from __future__ import annotations
 
 import platform
-import subprocess
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -60,18 +59,9 @@ _current: Machine | None = None
 
 
 def processor_name() -> str:
-    """Return the processor's model name."""
-    if platform.system() == "Darwin":
-        sysctl = subprocess.run(
-            ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if sysctl.returncode == 0:
-            return sysctl.stdout.strip()
-    found = _cpuinfo().get("model name") or platform.processor() or platform.machine()
-    return found or "unknown"
+    """Return the processor's model name, on other systems than Linux what Python knows of it."""
+    known = _cpuinfo().get("model name") or platform.processor() or platform.machine()
+    return known or "unknown"
 
 
 def _read() -> Machine:
