@@ -77,9 +77,7 @@ class SET:
         def grow(_: int, layer: TrainableLayer, count: int) -> np.ndarray:
             return _random_places(layer, count, context.random)
 
-        for k in range(len(layers)):  # frees a layer's memory before the next one is made
-            layers[k] = _rewired(k, layers[k], self.fraction, grow)
-        return layers
+        return _rewired(layers, self.fraction, grow)
 
 
 @dataclass(frozen=True)
@@ -131,9 +129,7 @@ class RigL:
         def grow(k: int, layer: TrainableLayer, count: int) -> np.ndarray:
             return _steepest_places(layer, count, context.gradient(k))
 
-        for k in range(len(layers)):  # frees a layer's memory before the next one is made
-            layers[k] = _rewired(k, layers[k], fraction, grow)
-        return layers
+        return _rewired(layers, fraction, grow)
 
 
 @dataclass(frozen=True)
@@ -226,20 +222,20 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
 
 
 def _rewired(
-    k: int,
-    layer: TrainableLayer,
+    layers: list[TrainableLayer],
     fraction: float,
     grow: Callable[[int, TrainableLayer, int], np.ndarray],
-) -> TrainableLayer:
-    """Return a layer with its smallest edges replaced by those of `grow`, or the layer itself."""
-    free = layer.nrows * layer.ncols - layer.nedges
-    count = min(int(fraction * layer.nedges), free)
-    if not count:
-        return layer
-    kept = np.ones(layer.nedges, bool)
-    kept[np.argpartition(np.abs(layer.numbered(layer.weights)), count - 1)[:count]] = False
-    numbers = [layer.compact_numbers[kept], grow(k, layer, count)]
-    return layer.with_edges(np.sort(np.concatenate(numbers, dtype=np.int64)))
+) -> list[TrainableLayer]:
+    """Replace the smallest edges of each layer by those of `grow`; other layers are unchanged."""
+    for k, layer in enumerate(layers):
+        free = layer.nrows * layer.ncols - layer.nedges
+        if count := min(int(fraction * layer.nedges), free):
+            kept = np.ones(layer.nedges, bool)
+            kept[np.argpartition(np.abs(layer.numbered(layer.weights)), count - 1)[:count]] = False
+            numbers = [layer.compact_numbers[kept], grow(k, layer, count)]
+            layers[k] = layer.with_edges(np.sort(np.concatenate(numbers, dtype=np.int64)))
+        del layer  # frees its memory before the next one is made
+    return layers
 
 
 def _random_places(layer: TrainableLayer, count: int, random: np.random.Generator) -> np.ndarray:
