@@ -49,6 +49,12 @@ T = TypeVar("T")
 
 _FEW = 10  # inputs
 
+_IN_JSON = (
+    "machine versions nthreads engine kernels deduplicate first_seconds seconds seconds_median"
+    " check checked_against check_seconds"
+)
+_IDS = ("categories", "borderline", "missing", "unexpected")
+
 _none = partial(np.empty, 0, np.int64)
 
 
@@ -181,27 +187,13 @@ class Outcome:
                 "inputs": self.problem.inputs,
                 "seed": self.problem.seed,
             },
-            "machine": self.machine,
-            "versions": self.versions,
-            "nthreads": self.nthreads,
-            "engine": self.engine,
-            "kernels": self.kernels,
+            **{name: getattr(self, name) for name in _IN_JSON.split()},
             "compile_seconds": self.compiling,
-            "deduplicate": self.deduplicate,
             "edges_processed": self.processed,
             "workers": None if self.balances is None else len(self.balances[0].workers),
             "busy_seconds": None if self.balances is None else [_spread(b) for b in self.balances],
-            "first_seconds": self.first_seconds,
-            "seconds": self.seconds,
-            "seconds_median": self.seconds_median,
             "edges_per_second": self.edge_rate,
-            "categories": (self.categories + 1).tolist(),
-            "check": self.check,
-            "checked_against": self.checked_against,
-            "check_seconds": self.check_seconds,
-            "borderline": (self.borderline + 1).tolist(),
-            "missing": (self.missing + 1).tolist(),
-            "unexpected": (self.unexpected + 1).tolist(),
+            **{name: (getattr(self, name) + 1).tolist() for name in _IDS},
         }
 
 

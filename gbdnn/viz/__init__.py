@@ -24,8 +24,4 @@ __all__ = [
     "plot_layer_times",
     "run_figure",
 ]
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return sorted(__all__)
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -31,6 +31,15 @@ def new_figure(rows: float = 1) -> Figure:
     return figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
 
 
+def stacked(rows: int, title: str | None) -> tuple[Figure, Any]:
+    """Return a figure with this title, and its axes below each other with one horizontal axis."""
+    figure = new_figure(rows)
+    if title is not None:
+        require_kind(title, str, "title must be a str")
+        figure.suptitle(title, fontsize="medium", wrap=True)
+    return figure, figure.subplots(rows, sharex=True)
+
+
 def axes_or_new(ax: Axes | None, rows: float = 1) -> Axes:
     """Return the given axes, or those of a new figure."""
     if ax is None:

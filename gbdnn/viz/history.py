@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from gbdnn.arrays.checks import as_records, as_word
-from gbdnn.errors import ArgumentError, require_kind
+from gbdnn.errors import ArgumentError
 from gbdnn.training.run import EpochRecord
-from gbdnn.viz.figures import axes_or_new, curve_styles, label_steps, legend_above, new_figure
+from gbdnn.viz.figures import axes_or_new, curve_styles, label_steps, legend_above, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,21 +117,15 @@ def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | Non
     >>> len(figure.axes)
     3
     """
-    if title is not None:
-        require_kind(title, str, "title must be a str")
     records = _records(run)
     kinds: list[Literal["loss", "accuracy", "edges"]] = ["loss", "edges"]
     if any(record.accuracy is not None for record in records):
         kinds.insert(1, "accuracy")
-    figure = new_figure(rows=len(kinds))
-    axes = figure.subplots(len(kinds), sharex=True)
+    figure, axes = stacked(len(kinds), title)
     given = run if hasattr(run, "history") else records
     for ax, of in zip(axes, kinds, strict=True):
         plot_history(given, ax, of=of)
-    for ax in axes[:-1]:
-        ax.set_xlabel("")
-    if title is not None:
-        figure.suptitle(title, fontsize="medium", wrap=True)
+        ax.label_outer()
     return figure
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_array, as_records, as_word
 from gbdnn.distributed.stats import BatchStats, balance
 from gbdnn.engine.stats import LayerStats, per_layer
-from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.runtime.first_use import shown
 from gbdnn.viz.figures import (
     area_styles,
@@ -17,7 +17,7 @@ from gbdnn.viz.figures import (
     curve_styles,
     label_steps,
     legend_above,
-    new_figure,
+    stacked,
 )
 
 if TYPE_CHECKING:
@@ -190,15 +190,10 @@ def run_figure(
     3
     """
     records = _records(stats)
-    if title is not None:
-        require_kind(title, str, "title must be a str")
-    figure = new_figure(rows=2)
-    upper, lower = figure.subplots(2, sharex=True)
+    figure, (upper, lower) = stacked(2, title)
     plot_activity(records, upper, neurons=neurons, layers=layers)
     plot_layer_times(records, lower, layers=layers)
     upper.set_xlabel("")
-    if title is not None:
-        figure.suptitle(title, fontsize="medium", wrap=True)
     return figure
 
 
