@@ -29,6 +29,7 @@ __all__ = [  # GbdnnError is a name of gbdnn
     "TooLargeError",
     "WorkerError",
 ]
+__dir__ = __all__.copy  # dir() lists the public names only
 
 
 class GbdnnError(Exception):
@@ -271,8 +272,3 @@ def require_kind(x: object, kind: type, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is of a class; `what` begins the message."""
     if not isinstance(x, kind):
         raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}")
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return list(__all__)

@@ -67,14 +67,9 @@ if TYPE_CHECKING:
 
 
 __all__ = ["LayerStats", "Plan", "per_layer"]  # infer and the other functions are names of gbdnn
+__dir__ = __all__.copy  # dir() lists the public names only
 
-_OF_LAYERS = (
-    "bias",
-    "bias_rule",
-    "clip",
-    "last_activation",
-    "dtype",
-)  # options that make layers of matrices
+_OF_LAYERS = ("bias", "bias_rule", "clip", "last_activation", "dtype")  # make layers of matrices
 
 
 def infer(
@@ -462,8 +457,3 @@ def _answers(
             Y = _answer(net, features, dtype, options)
         del features  # makes room for the next
         yield Y
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return list(__all__)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Activation, BiasLike, BiasRule, Layer
 
 __all__ = ["CompiledNetwork"]  # compile is a name of gbdnn
+__dir__ = __all__.copy  # dir() lists the public names only
 
 
 class CompiledNetwork:
@@ -223,8 +224,3 @@ def compile(  # noqa: A001
     if not len(net):
         raise ArgumentTypeError("cannot compile a network without layers")
     return CompiledNetwork(net, nthreads, engine)
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return list(__all__)

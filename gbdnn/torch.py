@@ -47,11 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Replacement", "Report", "SparseLinear", "SparseSequential", "accelerate"]
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return sorted(__all__)
+__dir__ = __all__.copy  # dir() lists the public names only
 
 
 _DTYPES, _TENSORS = (torch.float32, torch.float64), (torch.Tensor, nn.Parameter)

@@ -4,17 +4,5 @@ from gbdnn.challenge.outcome import Outcome, run
 from gbdnn.challenge.problems import Problem, generated, official
 from gbdnn.challenge.published import PUBLISHED, Rate
 
-__all__ = [
-    "PUBLISHED",
-    "Outcome",
-    "Problem",
-    "Rate",
-    "generated",
-    "official",
-    "run",
-]
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return sorted(__all__)
+__all__ = ["PUBLISHED", "Outcome", "Problem", "Rate", "generated", "official", "run"]
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -30,8 +30,7 @@ def convert(
         Name | None, Option("--from", help="Format of IN (default: detected).")
     ] = None,
     to: Annotated[
-        Name | None,
-        Option(help="Format of OUT (default: from its suffix, else store)."),
+        Name | None, Option(help="Format of OUT (default: from its suffix, else store).")
     ] = None,
     layers: options.Layers = None,
     bias: options.Bias = None,

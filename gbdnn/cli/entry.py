@@ -19,7 +19,7 @@ from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
 from gbdnn.cli.options import in_shell
-from gbdnn.cli.terminal import say, say_error, show_compiling
+from gbdnn.cli.terminal import say, show_compiling
 from gbdnn.cli.train import train
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.runtime.first_use import gb
@@ -84,7 +84,7 @@ def main() -> None:
     except Exception as err:
         code, message = _failure(err)
     if message:
-        say_error(message)
+        typer.echo(f"gbdnn: {' '.join(message.split())}", err=True)
         _end_other_ranks(code)
     sys.exit(code)
 

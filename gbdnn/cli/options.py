@@ -45,8 +45,7 @@ def defaults(option: str) -> str:
 
 
 NThreads = Annotated[
-    int | None,
-    Option(callback=threads, help="Threads (of each worker, if any); -1 for all cores."),
+    int | None, Option(callback=threads, help="Threads (of each worker, if any); -1 for all cores.")
 ]
 
 
@@ -86,8 +85,7 @@ Bias = Annotated[
     Option(help="Bias of all neurons: tsv (default: the challenge's, else 0), matrix-market (0)."),
 ]
 Clip = Annotated[
-    float | None,
-    Option(help=f"Upper limit of activations, or inf: {defaults('clip')}."),
+    float | None, Option(help=f"Upper limit of activations, or inf: {defaults('clip')}.")
 ]
 DType = Annotated[
     Literal["FP32", "FP64"] | None, Option(help="Default: that of the network; tsv: FP32.")

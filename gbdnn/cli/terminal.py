@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
+from rich.filesize import pick_unit_and_suffix
 from rich.progress import Progress
 from typer import echo
 
@@ -29,11 +30,6 @@ def say(message: str, data: Path | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
 
 
-def say_error(message: str) -> None:
-    """Print a one-line message to standard error."""
-    echo(f"gbdnn: {' '.join(message.split())}", file=sys.stderr)
-
-
 def show_compiling() -> None:
     """Print a line to a terminal when the fused kernel is compiled."""
     log = logging.getLogger("gbdnn.compiled")
@@ -48,13 +44,10 @@ def lines_of(facts: Mapping[str, object]) -> str:
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
 
 
-def in_bytes(size: float) -> str:
+def in_bytes(size: int) -> str:
     """Return a number of bytes with a unit."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"
+    unit, name = pick_unit_and_suffix(size, ["bytes", "KiB", "MiB", "GiB", "TiB"], 1024)
+    return f"{size / unit:.4g} {name}"
 
 
 def kernels(edges: Mapping[str, float]) -> str:

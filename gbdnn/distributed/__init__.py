@@ -10,8 +10,4 @@ from gbdnn.distributed.mpi.pipeline import pipeline
 from gbdnn.distributed.stats import Balance, BatchStats, RankStats, Spread, balance
 
 __all__ = ["Balance", "BatchStats", "RankStats", "Spread", "Workers", "balance", "pipeline"]
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return sorted(__all__)
+__dir__ = __all__.copy  # dir() lists the public names only

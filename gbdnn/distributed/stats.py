@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance", "edges_by_kernel"]
 
 _SUMS = ("inputs", "alive", "seconds", "bytes")
-_NUMBERS = [
-    ("batches", np.int64),
-    ("inputs", np.int64),
-    ("alive", np.int64),
-    ("seconds", np.float64),
-    ("bytes", np.int64),
-]
+_NUMBERS = [(name, "f8" if name == "seconds" else "i8") for name in ("batches", *_SUMS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,4 @@ from gbdnn.gallery.images import digits, features_from_images
 from gbdnn.gallery.radixnet import radix_layers
 
 __all__ = ["digits", "features_from_images", "radix_layers"]
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return sorted(__all__)
+__dir__ = __all__.copy  # dir() lists the public names only

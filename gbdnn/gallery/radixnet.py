@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.checks import (
-    as_array,
-    as_dtype,
-    as_flag,
-    finite,
-    require_room,
-    whole_number,
-)
+from gbdnn.arrays.checks import as_array, as_dtype, as_flag, finite, require_room, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.model.layer import Layer

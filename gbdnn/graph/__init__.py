@@ -9,8 +9,4 @@ from gbdnn.graph.inference import infer
 from gbdnn.graph.propagation import normalized, propagate, spmm
 
 __all__ = ["Convolution", "from_geometric", "infer", "normalized", "propagate", "spmm"]
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return list(__all__)
+__dir__ = __all__.copy  # dir() lists the public names only

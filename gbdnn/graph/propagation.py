@@ -6,28 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import (
-    as_dtype,
-    as_flag,
-    as_nthreads,
-    as_word,
-    floating,
-    whole_number,
-)
+from gbdnn.arrays.checks import as_dtype, as_flag, as_nthreads, as_word, floating, whole_number
 from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, shape_of
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.engine.plan import Engine, engines
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
-from gbdnn.graph.features import (
-    aligned,
-    as_answer,
-    as_array,
-    as_graph,
-    form_of,
-    is_shared,
-    kind_of,
-)
+from gbdnn.graph.features import aligned, as_answer, as_array, as_graph, form_of, is_shared, kind_of
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import engaged

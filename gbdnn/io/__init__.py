@@ -8,11 +8,7 @@ from gbdnn.io.frameworks.matrix_market import read_matrix_market, write_matrix_m
 from gbdnn.io.frameworks.onnx import read_onnx, write_onnx
 from gbdnn.io.frameworks.scipy import to_scipy
 from gbdnn.io.frameworks.torch import from_torch, read_torch, to_torch, write_torch
-from gbdnn.io.store import (
-    StoredFeatures,
-    open_features,
-    write_features,
-)
+from gbdnn.io.store import StoredFeatures, open_features, write_features
 
 __all__ = [
     "StoredFeatures",
@@ -38,8 +34,4 @@ __all__ = [
     "write_torch",
     "write_tsv",
 ]
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return sorted(__all__)
+__dir__ = __all__.copy  # dir() lists the public names only

@@ -8,7 +8,7 @@ from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable
 from gbdnn.errors import ArgumentError
 from gbdnn.io.files import require_writable, whole_folder
 from gbdnn.io.format import FORMATS, Format
-from gbdnn.io.formats import ReadOptions, chosen, read_network, target_format
+from gbdnn.io.formats import chosen, read_network, target_format
 from gbdnn.io.losses import losses
 from gbdnn.io.store.network import STORE
 from gbdnn.io.store.network import write_network as write_store
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from gbdnn.io.formats import ReadOptions
     from gbdnn.model.layer import Layer
 
     Progress = Callable[[int, int | None], object] | None

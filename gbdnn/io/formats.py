@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable, whole_number
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
@@ -22,13 +22,28 @@ from gbdnn.model.network import Network
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from typing import Unpack
 
     from gbdnn.model.layer import Activation, BiasRule
+
+    class ReadOptions(TypedDict, total=False):
+        """Options of reading. None means the default, except for `clip`."""
+
+        format: str | None
+        layers: int | None
+        dtype: Any
+        neurons: int | None
+        prefix: str | None
+        bias: float | None
+        bias_rule: BiasRule | None
+        clip: float | None
+        last_activation: Activation | None
+        logits: bool | None
+
 
 __all__ = [
     "FORMATS",
     "STORE",
-    "ReadOptions",
     "chosen",
     "format_of",
     "holds_run",
@@ -40,21 +55,6 @@ __all__ = [
 
 _SMALL = 1 << 26
 """Networks of at most this number of bytes are read at once by `load`."""
-
-
-class ReadOptions(TypedDict, total=False):
-    """Options of reading. None means the default, except for `clip`."""
-
-    format: str | None
-    layers: int | None
-    dtype: Any
-    neurons: int | None
-    prefix: str | None
-    bias: float | None
-    bias_rule: BiasRule | None
-    clip: float | None
-    last_activation: Activation | None
-    logits: bool | None
 
 
 def load(

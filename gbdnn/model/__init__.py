@@ -3,8 +3,4 @@
 from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["LayerInfo"]
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return list(__all__)
+__dir__ = __all__.copy  # dir() lists the public names only

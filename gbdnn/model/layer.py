@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Activation", "BiasLike", "BiasRule", "Layer", "Prepared"]
 
+_COMPARED = ("dtype", "bias_rule", "activation", "clip")  # before the arrays
+
 T = TypeVar("T")
 BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | gb.Matrix | list[float] | tuple[float, ...]"
 
@@ -193,10 +195,7 @@ class Layer(LayerInfo):
         """Whether `other` is a layer with the same weights, bias, rule, activation and dtype."""
         return (
             isinstance(other, Layer)
-            and self.dtype == other.dtype
-            and self.bias_rule == other.bias_rule
-            and self.activation == other.activation
-            and self.clip == other.clip
+            and all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
             and np.ndim(self.bias) == np.ndim(other.bias)
             and bool(np.array_equal(self.bias, other.bias))
             and bool(self.W.isequal(other.W, check_dtype=True))

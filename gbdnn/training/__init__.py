@@ -47,6 +47,7 @@ __all__ = [
     "initialized",
     "with_ends",
 ]
+__dir__ = __all__.copy  # dir() lists the public names only
 
 _ESTIMATORS = "gbdnn.training.estimators"
 
@@ -56,8 +57,3 @@ def __getattr__(name: str) -> Any:
     if name in ("SparseClassifier", "SparseRegressor"):
         return getattr(require(_ESTIMATORS, "sklearn", f"{name} needs scikit-learn 1.6"), name)
     raise AttributeError(f"module 'gbdnn.training' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the public names only."""
-    return sorted(__all__)

@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import (
-    check_classification_targets,
-    type_of_target,
-    unique_labels,
-)
+from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
 from sklearn.utils.validation import column_or_1d
 
 from gbdnn.arrays.checks import as_word
@@ -21,11 +17,7 @@ from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import gb
 from gbdnn.training.data import as_weights
-from gbdnn.training.fitting import (
-    SparseEstimator,
-    all_or_nothing,
-    described,
-)
+from gbdnn.training.fitting import SparseEstimator, all_or_nothing, described
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 
 __all__ = ["SparseClassifier", "SparseRegressor"]

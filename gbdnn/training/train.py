@@ -5,13 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.checks import (
-    as_nthreads,
-    as_word,
-    require_callable,
-    require_method,
-    whole_number,
-)
+from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, require_method, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged

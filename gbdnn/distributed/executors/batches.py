@@ -31,14 +31,7 @@ if TYPE_CHECKING:
     from gbdnn.distributed.rows import CompactRows
     from gbdnn.model.network import Network
 
-__all__ = [
-    "FEWEST",
-    "computed",
-    "cuts",
-    "dealt",
-    "infer_batches_over",
-    "infer_over",
-]
+__all__ = ["FEWEST", "computed", "cuts", "dealt", "infer_batches_over", "infer_over"]
 
 AHEAD = 2
 """Tasks in flight per worker: one that is computed, and one that has arrived."""
@@ -76,10 +69,7 @@ def dealt(inputs: int) -> np.ndarray:
 
 
 def infer_over(
-    net: Network,
-    features: MatrixLike,
-    workers: Workers,
-    options: dict[str, Any],
+    net: Network, features: MatrixLike, workers: Workers, options: dict[str, Any]
 ) -> gb.Matrix:
     """Return the activations of the last layer; see `gbdnn.infer`."""
     X = SentFeatures(features, net, workers)
@@ -105,10 +95,7 @@ def infer_over(
 
 
 def infer_batches_over(
-    net: Network,
-    batches: Iterator[MatrixLike],
-    workers: Workers,
-    options: dict[str, Any],
+    net: Network, batches: Iterator[MatrixLike], workers: Workers, options: dict[str, Any]
 ) -> Iterator[gb.Matrix]:
     """Yield the activations of the last layer, batch by batch; see `gbdnn.infer_batches`."""
 
@@ -128,11 +115,7 @@ def infer_batches_over(
 
 
 def computed(
-    workers: Workers,
-    tasks: Iterator[Task],
-    *,
-    in_order: bool = False,
-    batches: int | None = None,
+    workers: Workers, tasks: Iterator[Task], *, in_order: bool = False, batches: int | None = None
 ) -> Iterator[tuple[Task, CompactRows | None]]:
     """Yield tasks with their answers, in the tasks' order or as they finish.
 

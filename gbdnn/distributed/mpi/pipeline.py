@@ -8,6 +8,7 @@ of some thousands and sent as sparse rows while the next batch is computed.
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -136,7 +137,7 @@ def pipeline(
     mpi = require("mpi4py.MPI", "mpi", "a pipeline needs mpi4py")
     comm = mpi.COMM_WORLD if comm is None else comm
     require_kind(comm, mpi.Intracomm, "comm must be an mpi4py.MPI.Intracomm")
-    with Ranks(comm) as ranks:
+    with closing(Ranks(comm)) as ranks:
         run = _Pipeline(ranks, options)
         given = {"cuts": cuts, "answer": answer, "root": root, "batch": batch, "report": report}
         shared = ranks.together(partial(run.check, layers, features, given))

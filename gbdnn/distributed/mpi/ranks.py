@@ -19,8 +19,6 @@ from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
-    from typing import Self
 
     from mpi4py.MPI import Comm
 
@@ -36,7 +34,7 @@ _LONGEST_PAUSE = 1e-3  # seconds between two checks; MPI's own waiting would kee
 
 
 class Ranks:
-    """The ranks of a communicator, for the length of a ``with`` block that all of them enter.
+    """The ranks of a communicator, until all of them call `close`.
 
     Attributes
     ----------
@@ -48,15 +46,8 @@ class Ranks:
         self._comm = comm.Dup()  # its messages do not mix with the caller's
         self.rank, self.size = self._comm.rank, self._comm.size
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Free the communicator; all ranks call it."""
         self._comm.Free()
 
     def together(self, step: Callable[[], T]) -> list[T]:
@@ -83,10 +74,7 @@ class Ranks:
         return [each for each, _ in outcomes]
 
     def linked(
-        self,
-        work: Callable[[Links], T],
-        sources: Iterable[int],
-        targets: Iterable[int],
+        self, work: Callable[[Links], T], sources: Iterable[int], targets: Iterable[int]
     ) -> list[T]:
         """Return what every rank's work with its links returns; see `Links` and `together`."""
         links = Links(self._comm, sources, targets)

@@ -145,10 +145,7 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
 
 
 def read_categories(
-    path: str | os.PathLike[str],
-    *,
-    ninputs: int | None = None,
-    allow_empty: bool = False,
+    path: str | os.PathLike[str], *, ninputs: int | None = None, allow_empty: bool = False
 ) -> np.ndarray:
     """Read categories: one 1-based id of an input per line.
 

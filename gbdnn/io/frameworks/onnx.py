@@ -8,11 +8,7 @@ import numpy as np
 
 from gbdnn._version import __version__
 from gbdnn.arrays.checks import as_dtype, as_flag, as_path, require_room
-from gbdnn.errors import (
-    ArgumentError,
-    naming,
-    require_kind,
-)
+from gbdnn.errors import ArgumentError, naming, require_kind
 from gbdnn.io.files import whole_file
 from gbdnn.io.format import Format
 from gbdnn.io.frameworks.chain import Chain, add_everywhere

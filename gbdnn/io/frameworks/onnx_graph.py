@@ -144,7 +144,6 @@ def _gemm(chain: Chain, node: _Node) -> None:
 
 def _cast(chain: Chain, node: _Node) -> None:
     """Accept a cast to float, with which exports of scikit-learn begin."""
-    del chain
     if node.options["to"] not in (1, 11):  # FLOAT, DOUBLE
         raise unsupported(node.name, "it casts to a type other than float or double")
 
@@ -167,13 +166,11 @@ def _scaler(chain: Chain, node: _Node) -> None:
 
 
 def _dropout(chain: Chain, node: _Node) -> None:
-    del chain
     if any(x is not None and np.any(x) for x in node.inputs[2:]):
         raise unsupported(node.name, "it is in training mode")
 
 
 def _flatten(chain: Chain, node: _Node) -> None:
-    del chain
     if node.options.get("axis", 1) != 1:
         raise unsupported(node.name, f"its axis is {node.options['axis']}, not 1")
 
