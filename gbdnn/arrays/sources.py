@@ -7,8 +7,9 @@ the rows of `DenseRows` have to be checked by their reader.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
@@ -120,12 +121,13 @@ class DenseRows:
         return rows.with_ids(np.arange(start, start + rows.nrows))
 
 
+@dataclass(slots=True, eq=False)
 class HeldRows:
     """Sparse rows read from the caller's data: a matrix, a CSR array or a store.
 
     Parameters
     ----------
-    shape : tuple of int
+    nrows, ncols : int
     read : callable
         ``read(start, stop)`` returns new `SparseRows`.
     nvals : int
@@ -135,23 +137,18 @@ class HeldRows:
         Values are cast to this type.
     """
 
-    dense_rows = None
-
-    def __init__(
-        self,
-        shape: tuple[int, int],
-        read: Callable[[int, int], SparseRows],
-        nvals: int,
-        largest: float,
-        dtype: np.dtype,
-    ) -> None:
-        (self.nrows, self.ncols), self._read = shape, read
-        self.nvals, self.largest, self.dtype = nvals, largest, dtype
+    nrows: int
+    ncols: int
+    read: Callable[[int, int], SparseRows]
+    nvals: int
+    largest: float
+    dtype: np.dtype
+    dense_rows: ClassVar[None] = None
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to `stop` (exclusive)."""
         stop = min(stop, self.nrows)
-        rows, ids = self._read(start, stop), np.arange(start, stop)
+        rows, ids = self.read(start, stop), np.arange(start, stop)
         values = rows.values[:1] if rows.is_iso else rows.values
         if values.dtype != self.dtype:
             require_exact(values, self.dtype, "features")
@@ -228,8 +225,8 @@ def _source_of(features: Any, dtype: np.dtype) -> RowSource:
     if not isinstance(features, np.ndarray) and is_source(features):
         if features.dtype == dtype:
             return features
-        shape, read = (features.nrows, features.ncols), features.sparse_rows
-        return HeldRows(shape, read, features.nvals, features.largest, dtype)
+        nrows, ncols, read = features.nrows, features.ncols, features.sparse_rows
+        return HeldRows(nrows, ncols, read, features.nvals, features.largest, dtype)
     nrows, ncols = shape_of(features, "features")
     if isinstance(features, np.ndarray):
         return DenseRows(np.asarray(features), dtype)
@@ -264,7 +261,8 @@ def _held(features: Any, dtype: np.dtype) -> RowSource | None:
         return None
     if not largest <= float(np.finfo(dtype).max):
         return None
-    return HeldRows(features.shape, read, nvals, largest, dtype)
+    nrows, ncols = features.shape
+    return HeldRows(nrows, ncols, read, nvals, largest, dtype)
 
 
 def _reads_in_place(features: Any) -> bool:

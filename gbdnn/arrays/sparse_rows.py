@@ -149,13 +149,9 @@ class SparseRows:
         """Return the rows ``start:stop`` as views, except for `indptr`."""
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         ids = np.arange(start, stop) if self._ids is None else self._ids[start:stop]
-        return SparseRows(
-            self.indptr[start : stop + 1] - self.indptr[start],
-            self.columns[first:last],
-            self.values[first:last],
-            self.ncols,
-            ids,
-        )
+        indptr = self.indptr[start : stop + 1] - self.indptr[start]
+        columns, values = self.columns[first:last], self.values[first:last]
+        return SparseRows(indptr, columns, values, self.ncols, ids)
 
     def with_ids(self, ids: np.ndarray | None = None) -> SparseRows:
         """Return the same rows with other ids, by default from 0."""
@@ -180,15 +176,12 @@ class SparseRows:
         np.cumsum(self.degrees[rows], out=indptr[1:])
         some = rows[starts[rows + 1] > starts[rows]]
         stretches = list(zip(starts[some].tolist(), starts[some + 1].tolist(), strict=True))
-        columns = [self.columns[:0], *(self.columns[a:b] for a, b in stretches)]
-        values = [self.values[:0], *(self.values[a:b] for a, b in stretches)]
-        return SparseRows(
-            indptr.view(np.uint64),
-            np.concatenate(columns),
-            np.concatenate(values),
-            self.ncols,
-            self.ids[rows] if ids is None else ids,
+        columns, values = (
+            np.concatenate([each[:0], *(each[a:b] for a, b in stretches)])
+            for each in (self.columns, self.values)
         )
+        ids = self.ids[rows] if ids is None else ids
+        return SparseRows(indptr.view(np.uint64), columns, values, self.ncols, ids)
 
     def without_empty_rows(self) -> SparseRows:
         """Return the rows that have an entry."""

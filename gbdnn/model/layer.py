@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Activation", "BiasLike", "BiasRule", "Layer", "Prepared"]
 
-_COMPARED = ("dtype", "bias_rule", "activation", "clip")  # before the arrays
-
 T = TypeVar("T")
 BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | gb.Matrix | list[float] | tuple[float, ...]"
 
@@ -132,14 +130,9 @@ class Layer(LayerInfo):
         wanted = own if wanted is None else wanted
         vector = _as_bias(bias, shape[1], wanted)
         # Validate options before the weights' values: with copy=False, these may be lost.
+        # Edges and gain are set with the weights.
         super().__init__(
-            shape,
-            edges=0,
-            gain=0.0,
-            dtype=wanted,
-            bias_rule=bias_rule,
-            activation=activation,
-            clip=clip,
+            shape, 0, 0.0, wanted, bias_rule=bias_rule, activation=activation, clip=clip
         )
         columns = as_columns(weights, what="weights", dtype=wanted, copy=copy)
         self._hold(columns, vector)
@@ -182,20 +175,14 @@ class Layer(LayerInfo):
         """Return this layer with weights, bias and clip cast to FP32 or FP64."""
         if as_dtype(dtype) == self.dtype:
             return self
-        return Layer(
-            self.W,
-            self.given_bias,
-            bias_rule=self.bias_rule,
-            activation=self.activation,
-            clip=self.unrounded["clip"],
-            dtype=dtype,
-        )
+        options = options_of(self) | {"clip": self.unrounded["clip"], "dtype": dtype}
+        return Layer(self.W, self.given_bias, **options)
 
     def isequal(self, other: object) -> bool:
         """Whether `other` is a layer with the same weights, bias, rule, activation and dtype."""
         return (
             isinstance(other, Layer)
-            and all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
+            and options_of(self) == options_of(other)
             and np.ndim(self.bias) == np.ndim(other.bias)
             and bool(np.array_equal(self.bias, other.bias))
             and bool(self.W.isequal(other.W, check_dtype=True))
@@ -211,6 +198,12 @@ class Layer(LayerInfo):
         self.__dict__.update(state)
         if isinstance(self.bias, np.ndarray):  # NumPy pickles no flags
             self.bias.flags.writeable = False
+
+
+def options_of(layer: Layer) -> dict[str, Any]:
+    """Return the options of a layer with other weights, but the same activations and dtype."""
+    names = ("bias_rule", "activation", "clip", "dtype")
+    return {name: getattr(layer, name) for name in names}
 
 
 def free(layer: Layer) -> None:

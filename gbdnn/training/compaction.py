@@ -14,7 +14,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_flag
 from gbdnn.errors import naming
-from gbdnn.model.layer import Layer
+from gbdnn.model.layer import Layer, options_of
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.first_use import gb
 
@@ -161,12 +161,4 @@ def _cut(layer: Layer, bias: np.ndarray | None, before: np.ndarray, after: np.nd
         found = found[after] if len(after) else 0.0  # type: ignore[index]
     elif not len(after):
         found = 0.0
-    return Layer(
-        W,
-        found,
-        bias_rule=layer.bias_rule,
-        activation=layer.activation,
-        clip=layer.clip,
-        dtype=layer.dtype,
-        copy=False,
-    )
+    return Layer(W, found, **options_of(layer), copy=False)

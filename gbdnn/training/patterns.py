@@ -129,14 +129,8 @@ def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
         scale = np.sqrt(2 / np.maximum(degrees, 1))
         values = random.standard_normal(columns.nvals) * np.repeat(scale, degrees)
         drawn = SparseRows(columns.indptr, columns.columns, values.astype(layer.dtype), layer.nrows)
-        layers.append(
-            Layer(
-                drawn.matrix(transposed=True),
-                activation=layer.activation,
-                clip=layer.clip,
-                copy=False,
-            )
-        )
+        W = drawn.matrix(transposed=True)
+        layers.append(Layer(W, activation=layer.activation, clip=layer.clip, copy=False))
     return Network(layers)
 
 
@@ -182,10 +176,8 @@ def with_ends(
         hidden = as_network(net)
     if not len(hidden):
         raise ArgumentError("with_ends: the network has no layers; pass at least one hidden layer")
-    inputs, outputs = (
-        whole_number(inputs, "inputs", least=1),
-        whole_number(outputs, "outputs", least=1),
-    )
+    inputs = whole_number(inputs, "inputs", least=1)
+    outputs = whole_number(outputs, "outputs", least=1)
     degree = min(whole_number(degree, "degree", least=1), inputs)
     (first, last), dtype = hidden.shape, hidden.infos[0].dtype
     _require_size(inputs, first)

@@ -108,9 +108,9 @@ class HeldLayers:
 
 
 def batches(X: RowSource, size: int) -> Iterator[SparseRows | np.ndarray]:
-    """Yield all features in batches of `size` rows."""
-    for start in range(0, X.nrows, size):
-        yield _rows_between(X, start, min(start + size, X.nrows))
+    """Yield all features in batches of `size` rows, arrays if they are dense."""
+    read = X.dense_rows or X.sparse_rows
+    return (read(start, min(start + size, X.nrows)) for start in range(0, X.nrows, size))
 
 
 def measured_cuts(
@@ -183,15 +183,11 @@ def _sample(X: RowSource) -> Any:
         starts = np.linspace(0, X.nrows - each, _RANGES).astype(int).tolist()
     else:
         starts, each = [0], X.nrows
-    parts: list[Any] = [_rows_between(X, start, start + each) for start in starts]
+    read = X.dense_rows or X.sparse_rows
+    parts: list[Any] = [read(start, start + each) for start in starts]
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
     return SparseRows.joined(parts)
-
-
-def _rows_between(X: RowSource, start: int, stop: int) -> SparseRows | np.ndarray:
-    """Return some features: an array if they are dense, else rows with the inputs' numbers."""
-    return (X.dense_rows or X.sparse_rows)(start, stop)
 
 
 def _as_inputs(batch: SparseRows | np.ndarray, net: Network) -> RowSource:

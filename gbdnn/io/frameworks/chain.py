@@ -128,14 +128,9 @@ class Chain:
         if self._pending is None:
             return
         name, W, b = self._pending
+        b = 0.0 if b is None else b
         with naming(f"layer {len(self._layers)}, {name}"):
-            layer = Layer(
-                W,
-                0.0 if b is None else b,
-                activation=self._activation,
-                clip=self._clip,
-                dtype=self._dtype,
-            )
+            layer = Layer(W, b, activation=self._activation, clip=self._clip, dtype=self._dtype)
         self._layers.append(layer)
         self._pending, self._activation, self._clip = None, "identity", None
 
