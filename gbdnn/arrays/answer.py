@@ -53,6 +53,9 @@ class Answer:
         Activations and mask of the nonzero ones.
     """
 
+    _entries = _elements = 0
+    _nbytes = _nbytes_added = 0  # of sparse rows that are copied, and that are not yet
+
     def __init__(
         self,
         nrows: int,
@@ -70,9 +73,7 @@ class Answer:
         self._to_array = dense and nrows * ncols * (dtype.itemsize + 1) <= memory
         self._added: list[SparseRows] = []
         self._copied: list[SparseRows] = []
-        self._nbytes = self._nbytes_added = 0
         self._written: list[np.ndarray] = []
-        self._entries = self._elements = 0
         self._lock = threading.Lock()
         if self._to_array and values is None:
             self._allocate()  # early: memory of the call before can be used again
