@@ -192,7 +192,10 @@ def _layers(
         values: Any = [arrays[f"{prefix}{k}.{name}"] for name in ("numbers", "weights", "bias")]
         for name in ("moments", "bias_moments"):
             values.append(tuple(arrays[f"{prefix}{k}.{name}.{n}"] for n in range(count)))
-        found.append(LayerState(LayerInfo(**fields), *values))
+        info = LayerInfo(**fields)
+        if values[2].shape != (info.ncols,) or info.nrows * info.ncols >= 2**63:
+            raise ValueError(f"layer {k} of shape {info.shape} has a bias of {values[2].shape}")
+        found.append(LayerState(info, *values))
     return tuple(found)
 
 
