@@ -76,13 +76,12 @@ def make_layer(kind: Kinds, pair_lines: int):
             strip = _strip(block, t)
             width = min(most, whole - t)
             lines = 4 if width >= 4 * lanes else 2 if width >= 2 * lanes else 1
-            for panel in range(record.panels):
-                if lines == 4:
-                    sweep4(record, panel, strip)
-                elif lines == 2:
-                    sweep2(record, panel, strip)
-                else:
-                    sweep1(record, panel, strip)
+            if lines == 4:
+                sweep4(record, strip)
+            elif lines == 2:
+                sweep2(record, strip)
+            else:
+                sweep1(record, strip)
             t += lines * lanes
 
     return layer
@@ -98,17 +97,17 @@ def _strip(block, t):
 
 
 @njit(**INLINED)
-def _columns(record, panel):
-    """Return the pointers and numbers of a layer for one of its panels."""
+def _columns(record, begins, ends):
+    """Return the pointers and numbers of a layer, or of a panel where sums begin or end."""
     return Columns(
         record.rows, record.weights, record.weight_step, record.bias, record.bias_step,
-        record.places, record.limits[0], record.limits[1],
-        panel == 0, panel == record.panels - 1, record.counted, record.checked, record.masked,
+        record.places, record.limits[0], record.limits[1], begins, ends, record.counted,
+        record.checked, record.masked,
     )  # fmt: skip
 
 
 def _make_sweep(kind: Kinds, lines: int, pair_lines: int):
-    """Return a function that computes one tile of inputs for one panel of a layer's rows."""
+    """Return a function that computes one tile of inputs."""
     # Neurons of tiles of 4, 2, 1 lines: 1, 2, 4 with AVX2; 2, 4, 8 with AVX-512.
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
     pair = make_tile(kind, lines, 2, "same")
@@ -116,24 +115,40 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int):
     single = make_tile(kind, lines, 1, "own")
 
     @njit(**COMPILED)
-    def sweep(record, panel, strip):
-        ncols, layer = record.ncols, _columns(record, panel)
-        indptr, pairs = offset(record.indptr, panel * ncols), record.pairs
-        by_degree = several > 1 and record.paired == 0 and record.panels == 1
-        j = types.int64(0)
+    def sweep_panel(record, panel, strip):
+        begins, ends = panel == 0, panel == record.panels - 1
+        columns, indptr = (
+            _columns(record, begins, ends),
+            offset(record.indptr, panel * record.ncols),
+        )
+        first = indptr[0]
+        for j in range(record.ncols):
+            last = indptr[j + 1]
+            if last > first or begins or ends:
+                single(columns, strip, j, first, last - first)
+            first = last
+
+    @njit(**COMPILED)
+    def sweep(record, strip):
+        if record.panels > 1:
+            for panel in range(record.panels):
+                sweep_panel(record, panel, strip)
+            return
+        columns, indptr, pairs = _columns(record, True, True), record.indptr, record.pairs
+        by_degree = several > 1 and record.paired == 0
+        j, ncols = types.int64(0), record.ncols
         while j < ncols:
             first, last = indptr[j], j + several
             edges = indptr[j + 1] - first
             if in_pairs and pairs[j]:
-                pair(layer, strip, j, first, edges)
+                pair(columns, strip, j, first, edges)
                 j += 2
             # Columns ascend by degree: the first and the last show whether all have as many edges.
             elif by_degree and last <= ncols and indptr[last] - indptr[last - 1] == edges:
-                some(layer, strip, j, first, edges)
+                some(columns, strip, j, first, edges)
                 j += several
             else:
-                if edges or layer.begins or layer.ends:
-                    single(layer, strip, j, first, edges)
+                single(columns, strip, j, first, edges)
                 j += 1
 
     return sweep
@@ -177,17 +192,17 @@ def _make_dense_sweep(kind: Kinds, lines: int, several: int):
 
     @njit(**COMPILED)
     def sweep(record, first, last, strip):
-        layer, nrows = _columns(record, types.int64(0)), record.nrows
+        columns, nrows = _columns(record, True, True), record.nrows
         j = first
         while j < last:
             if last - j >= several:
-                some(layer, strip, j, j * nrows, nrows)
+                some(columns, strip, j, j * nrows, nrows)
                 j += several
             elif last - j >= 2:
-                pair(layer, strip, j, j * nrows, nrows)
+                pair(columns, strip, j, j * nrows, nrows)
                 j += 2
             else:
-                single(layer, strip, j, j * nrows, nrows)
+                single(columns, strip, j, j * nrows, nrows)
                 j += 1
 
     return sweep

@@ -136,6 +136,7 @@ class Library:
             code = self.intermediate(lines)
         module = llvm.parse_assembly(code)
         options = llvm.create_pipeline_tuning_options(speed_level=3)
+        options.loop_unrolling = False  # most loops are over a few edges
         passes = llvm.create_pass_builder(target, options)
         passes.getModulePassManager().run(module, passes)
         return target.emit_object(module)
@@ -155,6 +156,9 @@ class Library:
         for each in (*module.functions, *module.global_variables):
             if not each.is_declaration and not each.name.startswith("gbdnn_"):
                 each.linkage = "internal"
+                # Within another function, a sweep over neurons would share its registers.
+                if each.is_function and "sweep" in each.name:
+                    each.add_function_attribute("noinline")
         module.verify()
         return str(module)
 
