@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from scipy.special import expit
 
 from gbdnn.arrays.checks import as_array, as_word, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -177,7 +176,8 @@ class BinaryCrossEntropy:
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``(1 / (1 + exp(-Y)) - y) / inputs``; see `Loss`."""
-        return (expit(answer) - targets) / answer.dtype.type(max(1, len(answer)))
+        probabilities = np.exp(-np.logaddexp(0, -answer))
+        return (probabilities - targets) / answer.dtype.type(max(1, len(answer)))
 
     def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return whether the signs of an input's outputs are its labels; see `Loss`."""

@@ -5,6 +5,8 @@ import sys
 import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse
+from shell import python
 
 import gbdnn
 from gbdnn import errors, gallery, io
@@ -29,6 +31,26 @@ CALLS = [  # the module that cannot be imported, the extra, and a call with a pa
     ("sklearn.datasets", "challenge", lambda _: gallery.digits()),
 ]
 
+WITHOUT_EXTRAS = """
+import sys
+for name in ("scipy", "polars", "safetensors", "xxhash", "sklearn", "matplotlib", "typer", "rich"):
+    sys.modules[name] = None
+import numpy as np
+import gbdnn
+X = np.eye(4)
+net = gbdnn.Network([X, X])
+assert gbdnn.infer(net, X).nvals == gbdnn.compile(net)(X).sum() == 4
+for loss in ("squared_error", "cross_entropy", "binary_cross_entropy"):
+    y = np.arange(4) if loss == "cross_entropy" else X
+    gbdnn.train(net, X, y, loss=loss, epochs=1)
+assert gbdnn.graph.spmm(net[0].W, X).sum() == 4
+"""
+
+
+def test_inference_and_training_need_no_extra():
+    done = python(WITHOUT_EXTRAS)
+    assert done.returncode == 0, done.stderr
+
 
 @pytest.mark.parametrize(("package", "extra", "call"), CALLS)
 def test_the_command_that_installs_it(package, extra, call, tmp_path, monkeypatch):
@@ -38,7 +60,7 @@ def test_the_command_that_installs_it(package, extra, call, tmp_path, monkeypatc
     if package == "mpi4py.MPI":
         monkeypatch.setitem(sys.modules, "mpi4py", None)
     if package == "scipy.sparse":  # else the attribute of the package around it would do
-        monkeypatch.delattr("scipy.sparse", raising=False)
+        monkeypatch.delattr(scipy, "sparse", raising=False)
     with pytest.raises(errors.MissingPackageError, match=rf'pip install "gbdnn\[{extra}\]"'):
         call(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "x.tsv"]
