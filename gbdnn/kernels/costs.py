@@ -171,13 +171,11 @@ def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
 def panel_rows(edges: int, nrows: int, ncols: int) -> int:
     """Return the number of block rows per panel, or all rows if panels do not pay.
 
-    At a density of 10 %, a panel has as many rows, of two cache lines each, as the first-level
-    cache holds: 256 for 32 KiB. Tiles have four lines, but half as many rows are slower. It has up
-    to a third more or less if neurons have fewer or more edges, since sums are stored after each
-    panel. Panels pay if each neuron has several edges in each.
+    The first-level cache holds 128 rows of a tile of four cache lines per 32 KiB. Panels have about
+    as many, but more if neurons have few edges in each, since sums are stored after every panel.
     """
     density = edges / max(nrows * ncols, 1)
-    fitting = machine().caches[0] / 128 * min(max(0.1 / max(density, 1e-9), 2 / 3), 4 / 3)
+    fitting = machine().caches[0] / 256 * min(0.13 / max(density, 1e-9), 8 / 3)
     size = min(max(round(fitting), 128), 512)
     panels = -(-nrows // size)
     if panels > 1 and edges >= PANEL_EDGES * ncols * panels:

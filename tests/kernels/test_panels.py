@@ -56,7 +56,7 @@ def test_a_sum_that_leaves_the_range_in_an_early_panel_is_told(monkeypatch):
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_panels_are_for_neurons_with_some_edges_in_each(name, on, monkeypatch):
-    """At 10 %, they fit the first-level cache: a row of two cache lines each."""
+    """At 13 %, they fit the first-level cache, with four cache lines of each row."""
     on(name)
     square = 4096 * 4096
     half = costs.panel_rows(square // 2, 4096, 4096)
@@ -64,8 +64,12 @@ def test_panels_are_for_neurons_with_some_edges_in_each(name, on, monkeypatch):
     monkeypatch.setattr(costs, "PANEL_EDGES", each + 1)
     assert costs.panel_rows(square // 2, 4096, 4096) == 4096
     monkeypatch.setattr(costs, "PANEL_EDGES", 0)
-    tenth, twentieth = (costs.panel_rows(square // n, 4096, 4096) for n in (10, 20))
-    fitting = MACHINES[name].caches[0] / 128
-    assert 128 <= half <= tenth <= twentieth <= 512
-    assert tenth == np.clip(round(fitting), 128, 512)
-    assert half == np.clip(round(fitting * 2 / 3), 128, 512)
+    densities = (0.5, 0.26, 0.13, 0.065)
+    dense, fourth, eighth, sparse = (
+        costs.panel_rows(round(x * square), 4096, 4096) for x in densities
+    )
+    fitting = MACHINES[name].caches[0] / 256
+    assert dense <= fourth <= eighth <= sparse
+    assert eighth == np.clip(round(fitting), 128, 512)
+    assert sparse == np.clip(round(2 * fitting), 128, 512)
+    assert dense == np.clip(round(0.26 * fitting), 128, 512)
