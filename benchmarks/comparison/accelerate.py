@@ -13,93 +13,82 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-SUPPORT = Path(__file__).parents[1] / "support"
-sys.path.insert(0, str(SUPPORT))
-import problems
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
 import report
-from module_programs import MODELS, PRECISIONS, PROGRAMS, TITLES, TOLERANCES
-from processes import Process, prepared
-from turns import in_turn
+from dense_programs import p99
+from module_programs import MODELS, PROGRAMS
+from turns import checked, in_turn
 
+TOLERANCE = 1e-4  # relative to the largest value
+LOOSE = 0.03  # in bfloat16
 _PAUSE = 0.2  # until idle threads of the previous program sleep
 
 
 def main(
-    zeros: Annotated[list[float] | None, typer.Option(help="Fraction of zeros.")] = None,
-    tokens: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N", help="Inputs per call; several by comma or repetition."),
-    ] = None,
-    nthreads: Annotated[int, typer.Option(min=1)] = 2,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 9,
-    at_least: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time per round.")
-    ] = 0.2,
+    zeros: options.Several = None,
+    tokens: options.Several = None,
+    nthreads: options.Count = 2,
+    rounds: options.Rounds = 9,
+    at_least: options.AtLeast = 0.2,
     model: Annotated[str, typer.Option(help="Part of the model's name.")] = "",
-    json_file: problems.Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Compare accelerated modules with other programs."""
-    sizes = problems.numbers(tokens, "--tokens", [1, 32, 128])
-    found: dict[str, Any] = {"problem": {"name": "pruned modules, FP32"}}
-    found |= report.circumstances() | {"nthreads": nthreads, "cells": []}
-    report.heading(found)
-    script = SUPPORT / "module_programs.py"
-    with prepared([Process(each, script, each) for each in PROGRAMS], found) as able:
-        for share in zeros or [0.8, 0.9, 0.95]:
-            for name in (each for each in MODELS if model in each):
-                for size in sizes:
-                    asked = {"name": name, "zeros": share, "tokens": size, "nthreads": nthreads}
-                    asked["at_least"] = at_least
-                    calls = {each: partial(able[each].ask, **asked) for each in able}
-                    turns = in_turn(calls, rounds, pause=_PAUSE)
-                    found["cells"].append({**asked, **_cell(turns)})
+    found = report.started("pruned modules, FP32", nthreads=nthreads, cells=[])
+    sizes = options.numbers(tokens, [1, 32, 128])
+    shares = options.numbers(zeros, [0.8, 0.9, 0.95], float, 0)
+    names = [name for name in MODELS if model in name]
+    with PROGRAMS.started(PROGRAMS, found) as able:
+        for share, name, size in product(shares, names, sizes):
+            asked = {"name": name, "zeros": share, "tokens": size, "nthreads": nthreads}
+            asked["at_least"] = at_least
+            calls = {each: partial(able[each].ask, **asked) for each in able}
+            found["cells"].append({**asked, **_cell(in_turn(calls, rounds, pause=_PAUSE))})
     _show(found["cells"])
-    report.write(json_file, found)
-    if any(x > TOLERANCES[name] for cell in found["cells"] for name, x in cell["error"].items()):
-        raise typer.Exit(1)
+    report.finish(json_file, found, found["cells"])
 
 
 def _cell(turns: Any) -> dict[str, Any]:
     """Return medians, percentiles, and the ratio of the fastest other program to gbdnn."""
-    p99 = {
-        name: float(np.percentile(np.concatenate([run["calls"] for run in runs]), 99))
-        for name, runs in turns.runs.items()
-    }
-    others = [name for name in turns.runs if name not in ("gbdnn", *PRECISIONS)]
-    ratios = [turns.ratios(name, "gbdnn") for name in others]
+    loose = PROGRAMS.having("bfloat16")
+    ratios = [turns.ratios(name, "gbdnn") for name in turns.runs if name not in ("gbdnn", *loose)]
+    error = {name: max(run["error"] for run in runs) for name, runs in turns.runs.items()}
     return {
         "median": {name: turns.median(name) for name in turns.runs},
-        "p99": p99,
+        "p99": {name: p99(runs) for name, runs in turns.runs.items()},
         "times": median(map(min, zip(*ratios, strict=True))),
-        "error": {name: max(run["error"] for run in runs) for name, runs in turns.runs.items()},
+        "error": error,
+        "check": checked(all(x <= (LOOSE if n in loose else TOLERANCE) for n, x in error.items())),
     }
 
 
 def _show(cells: list[dict[str, Any]]) -> None:
-    names = [name for name in TITLES if name in cells[0]["median"]]
     report.table(
         [
-            "model", "zeros", "inputs",
-            *(f"{TITLES[name]} ms{also}" for name in names for also in ("", ", p99")),
-            "times", "largest difference",
-        ],
-        [
-            (
-                cell["name"], cell["zeros"], cell["tokens"],
-                *(f"{1e3 * cell[key][name]:.3g}" for name in names for key in ("median", "p99")),
-                f"x {cell['times']:.2f}", f"{max(cell['error'].values()):.1e}",
-            )
+            {
+                "model": cell["name"],
+                "zeros": cell["zeros"],
+                "inputs": cell["tokens"],
+                **{
+                    f"{PROGRAMS[name].title} ms{also}": 1e3 * cell[key][name]
+                    for name in cell["median"]
+                    for key, also in (("median", ""), ("p99", ", p99"))
+                },
+                "times": cell["times"],
+                "largest difference": max(cell["error"].values()),
+            }
             for cell in cells
-        ],
-    )  # fmt: skip
+        ]
+    )
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

@@ -21,38 +21,29 @@ A thousand rows of the answers are compared.
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
-import warnings
 from itertools import product
 from math import ceil, log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
 import typer
 
-# Not this folder, whose accelerate.py would hide the package of that name.
-sys.path[0] = str(Path(__file__).parents[1] / "support")
+import gbdnn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
 import problems
 import report
-from processes import Process, prepared, serve
-from turns import in_turn, timed
+from graph_programs import PROGRAMS
+from turns import in_turn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-LAYERS = {
-    "pyg": "PyTorch Geometric, `edge_index`",
-    "pyg-csr": "PyTorch Geometric, CSR",
-    "torch": 'PyTorch, `torch.sparse.mm(A, X, "sum")`',
-    "scipy": "SciPy and NumPy",
-}
 OTHERS = {
-    "gcn": tuple(LAYERS),
-    "sage": tuple(LAYERS),
+    "gcn": ("pyg", "pyg-csr", "torch", "scipy"),
+    "sage": ("pyg", "pyg-csr", "torch", "scipy"),
     "product": ("torch", "torch-mkl", "scipy", "graphblas", "pyg"),
     "nodes": ("gbdnn-all",),
     "shapes": (),
@@ -61,8 +52,7 @@ GRAPHS = {  # nodes, and edges drawn before symmetrising
     "arxiv": (169_343, 1_300_000),
     "products": (2_449_029, 36_000_000),
 }
-DTYPES = {"FP32": np.float32, "FP64": np.float64}
-CLASSES = 40
+DTYPES = {"FP32": "float32", "FP64": "float64"}
 TOLERANCE = 1e-4  # relative to the largest value
 _PAUSE = 0.3  # until idle threads of the previous program sleep
 _MESSAGES = 6 * 2**30  # maximum bytes of messages along edges for `pyg`
@@ -89,172 +79,8 @@ def symmetric(i: np.ndarray, j: np.ndarray, nodes: int) -> sp.csr_array:
 
 def normalised(A: sp.csr_array, what: str) -> sp.csr_array:
     """Return D^-1 A for GraphSAGE, D^-1/2 (A + I) D^-1/2 otherwise."""
-    if what != "sage":
-        A = (A + sp.eye_array(A.shape[0], dtype=np.float32)).tocsr()
-    degrees = np.diff(A.indptr)
-    inverse = 1 / np.maximum(degrees, 1).astype(np.float32)
-    if what != "sage":
-        inverse = np.sqrt(inverse)
-    values = np.repeat(inverse, degrees)
-    if what != "sage":
-        values *= inverse[A.indices]
-    return sp.csr_array((values, A.indices, A.indptr), shape=A.shape)
-
-
-def as_graphblas(A: sp.csr_array) -> Any:
-    """Return a graphblas.Matrix."""
-    import graphblas as gb
-
-    return gb.io.from_scipy_sparse(A)
-
-
-def weights(features: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return W and V of two layers, scaled to keep activations in range."""
-    rng = np.random.default_rng(1)
-    return [
-        tuple(
-            (rng.normal(size=(features, after)) * np.sqrt(2 / features)).astype(np.float32)
-            for _ in "WV"
-        )
-        for after in (features, CLASSES)
-    ]
-
-
-def gbdnn_program(what: str, A: sp.csr_array, X: np.ndarray, nthreads: int) -> Callable[[], Any]:
-    """Return a function that computes the problem with gbdnn."""
-    from gbdnn import graph
-
-    held = as_graphblas(A)
-    if what in ("product", "shapes"):
-        return lambda: graph.spmm(held, X, nthreads=nthreads)
-    first, last = weights(X.shape[1])
-    layers = [
-        graph.Convolution(
-            W,
-            0.01,
-            self_weights=V if what == "sage" else None,
-            activation="relu" if W is first[0] else "identity",
-        )
-        for W, V in (first, last)
-    ]
-    some = np.random.default_rng(2).choice(len(X), min(1000, len(X)), replace=False)
-    options = {"nodes": some} if what == "nodes" else {}
-    return lambda: graph.infer(layers, X, held, nthreads=nthreads, **options)
-
-
-def scipy_program(what: str, A: sp.csr_array, X: np.ndarray) -> Callable[[], Any]:
-    """Return a function that uses SciPy, and NumPy for the weights."""
-    if what == "product":
-        return lambda: A @ X
-
-    def run() -> np.ndarray:
-        Y = X
-        for k, (W, V) in enumerate(weights(X.shape[1])):
-            Z = A @ (Y @ W)
-            if what == "sage":
-                Z += Y @ V
-            Z += np.float32(0.01)
-            Y = Z if k else np.maximum(Z, 0, out=Z)
-        return Y
-
-    return run
-
-
-def torch_program(name: str, what: str, A: sp.csr_array, X: np.ndarray) -> Callable[[], Any]:
-    """Return a function that uses PyTorch or PyTorch Geometric."""
-    import torch
-
-    warnings.simplefilter("ignore")  # CSR support is in beta
-    torch.set_grad_enabled(False)
-    x = torch.from_numpy(X)
-    indptr, indices, values = map(torch.from_numpy, (A.indptr, A.indices, A.data))
-    csr = torch.sparse_csr_tensor(indptr, indices, values, A.shape)
-    if name == "torch-mkl":
-        return lambda: csr @ x
-    if name == "torch" and what == "product":
-        return lambda: torch.sparse.mm(csr, x, "sum")
-    if name == "torch":
-        layers = [tuple(map(torch.from_numpy, each)) for each in weights(X.shape[1])]
-
-        def by_hand() -> Any:
-            y = x
-            for k, (W, V) in enumerate(layers):
-                z = torch.sparse.mm(csr, y @ W, "sum").add_(0.01)
-                if what == "sage":
-                    z.addmm_(y, V)
-                y = z if k else z.relu_()
-            return y
-
-        return by_hand
-    from torch_geometric import nn
-
-    if name == "pyg":
-        coo = A.tocoo()
-        edges = torch.from_numpy(np.array([coo.col, coo.row], np.int64))
-        del csr, coo
-    if what == "product":
-        conv = nn.SimpleConv(aggr="sum")
-        return lambda: conv(x, edges, values)
-    convs = []
-    for W, V in weights(X.shape[1]):
-        if what == "sage":
-            conv = nn.SAGEConv(*W.shape)  # mean aggregation
-            own, conv.lin_r.weight[:] = conv.lin_l, torch.from_numpy(V.T)
-            own.bias[:] = 0.01
-        else:
-            conv = nn.GCNConv(*W.shape, normalize=False)
-            own, conv.bias[:] = conv.lin, 0.01
-        own.weight[:] = torch.from_numpy(W.T)
-        convs.append(conv)
-    if what == "sage" and name == "pyg-csr":
-        values.fill_(1)
-    given = (edges if name == "pyg" else csr,)
-    if what == "gcn" and name == "pyg":
-        given = (edges, values)
-
-    def run() -> Any:
-        first, last = convs
-        return last(first(x, *given).relu_(), *given)
-
-    return run
-
-
-def program(name: str, what: str, A: sp.csr_array, X: np.ndarray, nthreads: int) -> Any:
-    """Return a function that computes the problem."""
-    if name.startswith("gbdnn"):
-        return gbdnn_program("all" if name == "gbdnn-all" else what, A, X, nthreads)
-    if name == "scipy":
-        return scipy_program(what, A, X)
-    if name == "graphblas":
-        import graphblas as gb
-
-        held, Y = as_graphblas(A), gb.Matrix.from_dense(X)
-        return lambda: gb.semiring.plus_times(held @ Y).new()
-    return torch_program(name, what, A, X)
-
-
-def prepared_program(
-    name: str, what: str, folder: str, features: str, nthreads: str, dtype: str
-) -> Callable[[], dict[str, Any]]:
-    """Return a function that runs a program, stores rows of its result and returns peak memory."""
-    A = sp.csr_array(sp.load_npz(Path(folder) / "A.npz"), dtype=DTYPES[dtype])
-    X = np.random.default_rng(0).standard_normal((A.shape[0], int(features)), DTYPES[dtype])
-    call = program(name, what, A, X, int(nthreads))
-    checked = np.unique(np.linspace(0, len(X) - 1, 1000).astype(int))
-
-    def then(Y: Any) -> dict[str, float]:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        if what != "nodes":
-            if isinstance(Y, np.ndarray):
-                rows = Y[checked]
-            elif hasattr(Y, "numpy"):
-                rows = Y.numpy()[checked]
-            else:
-                rows = Y[checked, :].new().to_dense(fill_value=0)
-            np.save(Path(folder) / f"{name}.npy", rows)
-        return {"GiB": peak}
-
-    return timed(call, then)
+    kind = "mean" if what == "sage" else "symmetric"
+    return problems.csr(gbdnn.graph.normalized(A, kind))
 
 
 def compare(
@@ -267,13 +93,8 @@ def compare(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sp.save_npz(folder / "A.npz", sp.csr_matrix(A), compressed=False)
-        started = [
-            Process(
-                name, __file__, "--child", name, what, folder, features, nthreads, dtype, **limits
-            )
-            for name in ("gbdnn", *names)
-        ]
-        with prepared(started, found) as able:
+        arguments = (folder, what, features, nthreads, DTYPES[dtype])
+        with PROGRAMS.started(("gbdnn", *names), found, *arguments, **limits) as able:
             turns = in_turn({name: each.ask for name, each in able.items()}, rounds, pause=_PAUSE)
         rows = {name: np.load(folder / f"{name}.npy") for name in able if what != "nodes"}
     for name, Y in rows.items():
@@ -315,55 +136,43 @@ def shapes(nodes: int, seed: int) -> dict[str, sp.csr_array]:
 
 
 def main(
-    whats: Annotated[
-        list[str] | None,
-        typer.Option("--what", help="gcn, sage, product, nodes, shapes; several by comma."),
-    ] = None,
+    what: options.Several = None,
     features: Annotated[list[int] | None, typer.Option(help="Per node; default: 128.")] = None,
     graph: Annotated[
         list[str] | None,
         typer.Option(help="arxiv (default), products, or NODES,EDGES; may be repeated."),
     ] = None,
-    dtype: Annotated[
-        list[str] | None,
-        typer.Option(help="FP32 (default) or FP64, for products; may be repeated."),
-    ] = None,
-    nthreads: problems.Threads = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
-    seed: int = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small problem as a test.")] = False,
-    json_file: problems.Json = None,
+    dtype: options.Several = None,
+    nthreads: options.Several = None,
+    rounds: options.Rounds = 5,
+    seed: options.Seed = 0,
+    quick: options.Quick = False,
+    json_file: options.Json = None,
 ) -> None:
     """Compare gbdnn with other programs on graphs."""
     if quick:
         graph, features, rounds = ["500,2000"], [8], 1
-    counts = problems.thread_counts(nthreads, [2])
+    counts = options.numbers(nthreads, [2])
     told: dict[str, Any] = {**report.circumstances(), "cells": [], "rounds": rounds}
     report.say_load(told)
-    whats = problems.names(whats, ["product"], OTHERS)
+    whats = options.words(what, ["product"], OTHERS)
     made = graphs(graph or ["arxiv"], seed) if {*whats} - {"shapes"} else {}
-    for what in whats:
-        for name, G in (shapes(1_500_000, seed) if what == "shapes" else made).items():
-            A = normalised(G, what)
-            for each in features or [128]:
-                fits = 4 * A.nnz * each <= _MESSAGES
-                names = tuple(n for n in OTHERS[what] if fits or n != "pyg")
-                kinds = dtype or ["FP32"] if what == "product" else ["FP32"]
-                for count, kind in product(counts, kinds):
-                    found = compare(what, A, each, count, rounds, names, kind)
-                    told["versions"] |= found.pop("versions")
-                    facts = {"what": what, "graph": name, "nodes": A.shape[0], "edges": A.nnz}
-                    facts |= {"features": each, "nthreads": count, "dtype": kind}
-                    told["cells"].append(facts | found)
-                    where = (
-                        f"{what}, {name}: {A.shape[0]:,} nodes, {A.nnz:,} edges, {each} features"
-                    )
-                    show(f"{where}, {kind}, {count} threads", found)
-                    report.write(json_file, told)
+    for each in whats:
+        kinds = options.words(dtype if each == "product" else None, ["FP32"], DTYPES)
+        for name, G in (shapes(1_500_000, seed) if each == "shapes" else made).items():
+            A = normalised(G, each)
+            for width, count, kind in product(features or [128], counts, kinds):
+                fits = 4 * A.nnz * width <= _MESSAGES
+                names = tuple(n for n in OTHERS[each] if fits or n != "pyg")
+                found = compare(each, A, width, count, rounds, names, kind)
+                told["versions"] |= found.pop("versions")
+                facts = {"what": each, "graph": name, "nodes": A.shape[0], "edges": A.nnz}
+                facts |= {"features": width, "nthreads": count, "dtype": kind}
+                told["cells"].append(facts | found)
+                where = f"{each}, {name}: {A.shape[0]:,} nodes, {A.nnz:,} edges, {width} features"
+                show(f"{where}, {kind}, {count} threads", found)
+                report.write(json_file, told)
 
 
 if __name__ == "__main__":
-    if "--child" in sys.argv:
-        serve(lambda: prepared_program(*sys.argv[2:]))
-    else:
-        typer.run(main)
+    options.run(main)

@@ -23,22 +23,25 @@ import json
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-SUPPORT = Path(__file__).parents[1] / "support"
-sys.path.insert(0, str(SUPPORT))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import dense_problems
-import problems
+import options
 import report
-from dense_programs import OWN, PRECISIONS, PROGRAMS, TITLES, processes
-from processes import Process, prepared
-from turns import in_turn
+from dense_programs import PROGRAMS, p99
+from turns import checked, in_turn, ratios
+
+if TYPE_CHECKING:
+    from turns import Turns
 
 NETWORKS = (
     "784-512x2-10@2",
@@ -55,6 +58,7 @@ NETWORKS = (
     "1024x4@30",
     "784-128x18-10@60",
 )
+OWN, BFLOAT16 = PROGRAMS.having("own"), PROGRAMS.having("bfloat16")
 FEATURES = "1024-1@1"  # about ten edges, so reading the features dominates
 INPUTS = (1, 32, 1000, 10_000)
 
@@ -72,14 +76,7 @@ GROUPS = {
 
 
 def main(
-    network: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Neurons (512 twice) and percentage of edges: 784-512x2-10@5; @5,100 if the last "
-            "layer has another percentage. May be repeated.",
-        ),
-    ] = None,
+    network: options.Specs = None,
     mnist: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="MNIST test set, to run the trained network too."),
@@ -87,104 +84,86 @@ def main(
     model: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Your model in ONNX, in FP32, alone.")
     ] = None,
-    inputs: Annotated[
+    inputs: options.Several = None,
+    nthreads: options.Several = None,
+    programs: options.Several = None,
+    pythons: Annotated[
         list[str] | None,
-        typer.Option(metavar="N", help="Inputs per call; several by comma or repetition."),
+        typer.Option("--python", metavar="NAME=PATH", help="Interpreter of a program."),
     ] = None,
-    nthreads: problems.Threads = None,
-    programs: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=f"By comma or repetition: {', '.join(PROGRAMS)}."),
-    ] = None,
-    pythons: problems.Interpreters = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
-    at_least: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time per round.")
-    ] = 0.1,
+    rounds: options.Rounds = 5,
+    at_least: options.AtLeast = 0.1,
     apart: Annotated[
         list[float] | None, typer.Option(min=0, metavar="MS", help="Between calls; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and features.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small problem as a test.")] = False,
-    json_file: problems.Json = None,
+    seed: options.Seed = 0,
+    quick: options.Quick = False,
+    json_file: options.Json = None,
 ) -> None:
     """Compare gbdnn with other programs on networks with dense features."""
     if quick:
         network, inputs, rounds, at_least = ["64x3@20"], ["1,32"], 1, 0.001
-    sizes = problems.numbers(inputs, "--inputs", list(INPUTS))
-    counts = problems.thread_counts(nthreads, [2])
-    names = problems.names(programs, PROGRAMS, PROGRAMS)
-    for spec in network or []:
-        if not dense_problems.is_spec(spec):
-            raise typer.BadParameter(f"{spec!r} is not as 784-512x2-10@5")
-    found: dict[str, Any] = {"problem": {"name": "networks with dense features, FP32"}}
-    found |= report.circumstances() | {"rounds": rounds, "seed": seed, "skipped": {}, "cells": []}
-    found["precision"] = {name: PRECISIONS.get(name, "FP32") for name in names}
-    report.heading(found)
-    asked = {"rounds": rounds, "counts": counts, "names": names, "at_least": at_least}
-    asked["aparts"] = apart or [0.0]
-    asked["pythons"] = problems.interpreters(pythons, PROGRAMS)
-    if model is not None:
-        _run(_given(model, max(sizes), seed), found, sizes=sizes, model=model, **asked)
-    for spec in network or (NETWORKS if model is None else ()):
-        problem = dense_problems.random_problem(spec, max(sizes), seed)
-        _run(problem, found, sizes=sizes, **asked)
+    sizes, counts = options.numbers(inputs, INPUTS), options.numbers(nthreads, [2])
+    names = options.words(programs, PROGRAMS, PROGRAMS)
+    interpreters = options.interpreters(pythons, PROGRAMS)
+    found = report.started(
+        "networks with dense features, FP32", rounds=rounds, seed=seed, skipped={}, cells=[]
+    )
+    found["precision"] = {name: "bfloat16" if name in BFLOAT16 else "FP32" for name in names}
+
+    def run(
+        problem: dense_problems.DenseProblem, sizes: list[int], features_alone: bool = False
+    ) -> None:
+        """Add the results for each number of threads and inputs."""
+        print(f"{problem.name} ...", flush=True)
+        facts = {"network": problem.name, "density": problem.density, "edges": problem.edges}
+        facts["features_alone"] = features_alone
+        with tempfile.TemporaryDirectory() as folder:
+            _save(problem, model, sizes, Path(folder))
+            with PROGRAMS.started(names, found, folder, pythons=interpreters) as able:
+                for size, pause in product(sizes, apart or [0.0]):
+                    asked = {"inputs": size, "at_least": at_least, "apart": pause}
+                    keys = product(counts, able)
+                    calls = {
+                        (name, n): partial(able[name].ask, nthreads=n, **asked) for n, name in keys
+                    }
+                    turns = in_turn(calls, rounds, pause=_PAUSE)
+                    found["cells"] += [facts | asked | _cell(turns, list(able), n) for n in counts]
         report.write(json_file, found)
+
+    if model is not None:
+        run(_given(model, max(sizes), seed), sizes)
+    for spec in network or (NETWORKS if model is None else ()):
+        run(dense_problems.random_problem(spec, max(sizes), seed), sizes)
     if network is None and model is None:
-        problem = dense_problems.random_problem(FEATURES, max(sizes), seed)
-        _run(problem, found, sizes=[max(sizes)], features_alone=True, **asked)
+        run(dense_problems.random_problem(FEATURES, max(sizes), seed), [max(sizes)], True)
     if mnist is not None:
         problem = dense_problems.trained_problem(mnist)
-        fitting = [size for size in sizes if size <= len(problem.features)]
-        _run(problem, found, sizes=fitting, **asked)
+        run(problem, [size for size in sizes if size <= len(problem.features)])
     found["groups"] = {n: groups(found["cells"], n) for n in counts}
     found["gains"] = gains(found["cells"], counts)
     show(found, counts)
     if model is not None:
         found["verdict"] = verdict(found["cells"])
         print(f"\n{found['verdict']}")
-    report.write(json_file, found)
-    if any(cell["check"] == "FAILED" for cell in found["cells"]):
-        raise typer.Exit(1)
+    report.finish(json_file, found, found["cells"])
 
 
-def _run(
-    problem: dense_problems.DenseProblem,
-    found: dict[str, Any],
-    *,
-    sizes: list[int],
-    counts: list[int],
-    names: list[str],
-    pythons: dict[str, str],
-    rounds: int,
-    at_least: float,
-    aparts: list[float],
-    features_alone: bool = False,
-    model: Path | None = None,
+def _save(
+    problem: dense_problems.DenseProblem, model: Path | None, sizes: list[int], folder: Path
 ) -> None:
-    """Add the results for each number of threads and inputs."""
-    print(f"{problem.name} ...", flush=True)
-    facts = {
-        "network": problem.name,
-        "density": problem.density,
-        "edges": problem.edges,
-        "features_alone": features_alone,
-    }
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        problem.save(folder)
-        if model is None:
-            _write_onnx(problem, folder / "net.onnx")
-        else:
-            shutil.copy(model, folder / "net.onnx")
-        for size in sizes:
-            np.save(folder / f"answer-{size}.npy", problem.answer(size))
-        with prepared(processes(names, folder, pythons), found) as able:
-            for size in sizes:
-                for apart in aparts:
-                    asked = {"inputs": size, "at_least": at_least, "apart": apart}
-                    cells = _cells(able, counts, asked, rounds)
-                    found["cells"] += [facts | asked | cell for cell in cells]
+    """Write the problem, its model in ONNX if that is possible, and its answers."""
+    from gbdnn import io
+    from gbdnn.errors import MissingPackageError
+
+    problem.save(folder)
+    if model is not None:
+        shutil.copy(model, folder / "net.onnx")
+    else:
+        with suppress(MissingPackageError):
+            io.write_onnx(problem.network(), folder / "net.onnx")
+    for size in sizes:
+        np.save(folder / f"answer-{size}.npy", problem.answer(size))
 
 
 def _given(model: Path, inputs: int, seed: int) -> dense_problems.DenseProblem:
@@ -202,63 +181,33 @@ def _given(model: Path, inputs: int, seed: int) -> dense_problems.DenseProblem:
     return dense_problems.of_network(model.name, net, X)
 
 
-def _write_onnx(problem: dense_problems.DenseProblem, file: Path) -> None:
-    from gbdnn import io
-    from gbdnn.errors import MissingPackageError
-
-    try:
-        io.write_onnx(problem.network(), file)
-    except MissingPackageError:
-        return
-
-
-def _cells(
-    able: dict[str, Process], counts: list[int], asked: dict[str, Any], rounds: int
-) -> list[dict[str, Any]]:
-    """Return a cell for each number of threads; programs and threads are interleaved."""
-    calls = {
-        (name, n): partial(each.ask, nthreads=n, **asked)
-        for n in counts
-        for name, each in able.items()
-    }
-    turns = in_turn(calls, rounds, pause=_PAUSE)
-    return [
-        _cell(*({name: runs[name, n] for name in able} for runs in (turns.first, turns.runs)), n)
-        for n in counts
-    ]
-
-
-def _cell(first: dict[str, list[Any]], runs: dict[str, list[Any]], nthreads: int) -> dict[str, Any]:
-    """Return the times of the programs, without the warm-up round."""
+def _cell(turns: Turns, names: list[str], nthreads: int) -> dict[str, Any]:
+    """Return the times of the programs on a number of threads, without the warm-up round."""
+    first, runs = (
+        {name: kept[name, nthreads] for name in names} for kept in (turns.first, turns.runs)
+    )
     seconds = {name: [run["seconds"] for run in mine] for name, mine in runs.items()}
     errors = {name: max(run["error"] for run in (*first[name], *runs[name])) for name in runs}
     wrong = [
         name
         for name, error in errors.items()
-        if not error <= (LOOSE if name in PRECISIONS else TOLERANCE)
+        if not error <= (LOOSE if name in BFLOAT16 else TOLERANCE)
     ]
-    apart = (*OWN, *wrong, *PRECISIONS)
-    others = [taken for name, taken in seconds.items() if name not in apart]
-    best = [min(taken) for taken in zip(*others, strict=True)]
+    apart = (*OWN, *wrong, *BFLOAT16)
+    others = [runs[name] for name in names if name not in apart]
+    best = [min(of, key=lambda run: run["seconds"]) for of in zip(*others, strict=True)]
     return {
         "nthreads": nthreads,
         "seconds": seconds,
         "first": {name: mine[0]["seconds"] for name, mine in first.items()},
         "median": {name: median(taken) for name, taken in seconds.items()},
-        "p99": {
-            name: float(np.percentile(np.concatenate([run["calls"] for run in mine]), 99))
-            for name, mine in runs.items()
-        },
+        "p99": {name: p99(mine) for name, mine in runs.items()},
         # Ratio to the fastest other program in FP32 with correct results.
-        "times": {
-            name: median(b / own for b, own in zip(best, seconds[name], strict=True))
-            for name in seconds
-            if best and name in OWN
-        },
+        "times": {name: median(ratios(best, runs[name])) for name in OWN if best and name in names},
         "error": errors,
         "right": {name: mine[-1]["right"] for name, mine in runs.items()},
         "wrong": wrong,
-        "check": "FAILED" if set(OWN) & set(wrong) else "PASSED",
+        "check": checked(not set(OWN) & set(wrong)),
     }
 
 
@@ -308,51 +257,32 @@ def gains(cells: list[dict[str, Any]], counts: list[int]) -> list[dict[str, Any]
 
 def show(found: dict[str, Any], counts: list[int]) -> None:
     """Print a table for each number of threads."""
+    titles = {name: program.title for name, program in PROGRAMS.items()}
     for nthreads in counts:
-        cells = [cell for cell in found["cells"] if cell["nthreads"] == nthreads]
-        names = [name for name in TITLES if any(name in cell["median"] for cell in cells)]
-        own = [name for name in names if any(name in cell["times"] for cell in cells)]
         report.table(
             [
-                f"network, {nthreads} threads",
-                "inputs",
-                "ms apart",
-                *(f"{TITLES[name]} ms" for name in names),
-                *(f"times {TITLES[name]}" for name in own),
-                "answers",
-            ],
-            [
-                (
-                    cell["network"],
-                    cell["inputs"],
-                    f"{cell['apart']:g}",
-                    *(f"{1e3 * cell['median'][name]:.3g}" for name in names),
-                    *(f"x {cell['times'][name]:.2f}" for name in own),
-                    ", ".join(f"{TITLES[name]} WRONG" for name in cell["wrong"]) or "right",
-                )
-                for cell in cells
-            ],
+                {
+                    f"network, {nthreads} threads": cell["network"],
+                    "inputs": cell["inputs"],
+                    "ms apart": cell["apart"],
+                    **{f"{titles[name]} ms": 1e3 * s for name, s in cell["median"].items()},
+                    **{f"times {titles[name]}": times for name, times in cell["times"].items()},
+                    "answers": ", ".join(f"{titles[n]} WRONG" for n in cell["wrong"]) or "right",
+                }
+                for cell in found["cells"]
+                if cell["nthreads"] == nthreads
+            ]
         )
-        report.table(
-            [f"geometric means, {nthreads} threads", "program", "cells", "times", "least", "at"],
-            [
-                (
-                    row["group"],
-                    TITLES[row["program"]],
-                    row["cells"],
-                    f"x {row['mean']:.2f}",
-                    f"x {row['least']:.2f}",
-                    row["at"],
-                )
-                for row in found["groups"][nthreads]
-            ],
-        )
+        means = [{f"geometric means, {nthreads} threads": row["group"], **row,
+                  "program": titles[row["program"]]}
+                 for row in found["groups"][nthreads]]  # fmt: skip
+        report.table(means, "group")
     for row in found["gains"]:
         words = f"{row['inputs']} inputs, {row['apart']:g} ms apart, {row['nthreads']} threads"
         gain = f"x {row['mean']:.2f} as fast as {counts[0]}, at least x {row['least']:.2f}"
-        print(f"{TITLES[row['program']]}, {words}: {gain}")
+        print(f"{titles[row['program']]}, {words}: {gain}")
     for cell in found["cells"]:
-        right = {TITLES[name]: f"{share:.2%}" for name, share in cell["right"].items() if share}
+        right = {titles[name]: f"{share:.2%}" for name, share in cell["right"].items() if share}
         if right and cell["inputs"] == max(each["inputs"] for each in found["cells"]):
             print(f"\n{cell['network']}, right: {json.dumps(right)}")
     print(
@@ -373,14 +303,14 @@ def verdict(cells: list[dict[str, Any]]) -> str:
             return "There is nothing to compare with: no other program is installed."
         ratio = here[best] / here[own]
         first, second = (own, best) if ratio > 1 else (best, own)
-        who = f"{TITLES[first]} is faster"
-        words = f"{max(ratio, 1 / ratio):.2f} times as fast as {TITLES[second]}"
+        who = f"{PROGRAMS[first].title} is faster"
+        words = f"{max(ratio, 1 / ratio):.2f} times as fast as {PROGRAMS[second].title}"
         if abs(ratio - 1) <= _LEVEL:
-            who, words = "neither is faster", f"{TITLES[own]} and {TITLES[best]}"
+            who, words = "neither is faster", f"{PROGRAMS[own].title} and {PROGRAMS[best].title}"
         inputs = f"with {size:,} input{'s'[: size != 1]} on {cell['nthreads']} threads"
         told.setdefault(who, []).append(f"{inputs} ({words})")
     return "; ".join(f"{who} {', '.join(cases)}" for who, cases in told.items()) + "."
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

@@ -3,10 +3,13 @@
     python benchmarks/comparison/side_by_side.py --nthreads 1 --nthreads 2 --json side_by_side.json
     python benchmarks/comparison/side_by_side.py --engines --data DIR --json engines.json
 
-Every program runs in its own process (`programs`), once per round, so that disturbances of the
-machine affect all programs. Each uses its best batch size, determined before the first round
-(`challenge_turns`). The first run of each, which includes its preparation, is not timed. A run
+Every program runs in its own process (`peers`), once per round, so that disturbances of the machine
+affect all programs. The first run of each, which includes its preparation, is not timed. A run
 starts with the features in the program's own format and ends with the categories.
+
+The best batch size depends on program, machine and threads. Before the first round, every program
+that works in batches tries several sizes on the first inputs after a warm-up, repeats those near
+the best, and keeps the fastest.
 
 ``--engines`` compares gbdnn's engines, LAGraph's loop, PyTorch and MKL on one and two threads with
 all inputs; ``python docs/measured.py beside engines.json`` prints the rows of the README's table.
@@ -16,71 +19,180 @@ all inputs; ``python docs/measured.py beside engines.json`` prints the rows of t
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from statistics import median
+from time import sleep
+from typing import Annotated, Any
 
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import challenge_turns
+import options
 import problems
 import report
-from programs import ENGINES, PROGRAMS
+from peers import DEFAULT, DISTINCT, ENGINES, PROGRAMS
+from turns import ratios, summary
+
+BATCHES = (500, 1000, 2000, 3000, 6000)
+SEARCH_INPUTS = 12_000
+_USUAL = 1000  # batch size of a program without a search
+_NEAR = 1.25  # times the best time, within which a size is tried again
 
 
 def main(
-    neurons: problems.Neurons = 1024,
-    layers: problems.Layers = 120,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    seed: problems.Seed = 0,
-    nthreads: problems.Threads = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each program.")] = 5,
-    programs: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=f"By comma or repetition: {', '.join(PROGRAMS)}."),
-    ] = None,
+    choice: problems.Choice,
+    nthreads: options.Several = None,
+    rounds: options.Rounds = 5,
+    programs: options.Several = None,
     engines: Annotated[
         bool, typer.Option("--engines", help="Run the programs of the README's table.")
     ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="12 layers, 1,000 inputs, one round.")
-    ] = False,
+    quick: options.Quick = False,
     slow_inputs: Annotated[
         int | None,
         typer.Option(min=1, help="Also run the slow programs, on this number of inputs."),
     ] = None,
-    batch: problems.Batches = None,
+    batch: options.Several = None,
     search_inputs: Annotated[
         int, typer.Option(min=1, help="Number of inputs for trying batch sizes.")
-    ] = challenge_turns.SEARCH_INPUTS,
-    json_file: problems.Json = None,
+    ] = SEARCH_INPUTS,
+    json_file: options.Json = None,
 ) -> None:
     """Compare gbdnn with other programs on one problem."""
     if quick:
-        layers, inputs, rounds = 12, 1000, 1
+        choice, rounds = replace(choice, layers=12, inputs=1000), 1
+    slow, own = PROGRAMS.having("slow"), PROGRAMS.having("own")
     if engines:
         programs = [*(programs or []), *ENGINES]
-    names = challenge_turns.chosen(programs, slow=slow_inputs is not None)
-    counts = problems.thread_counts(nthreads, [1, 2] if engines else [2])
-    sizes = problems.numbers(batch, "--batch", list(challenge_turns.BATCHES))
-    problem = problems.build(neurons, layers, inputs, data, images, seed)
-    found = report.facts(problem, rounds=rounds)
-    report.heading(found)
+    usual = [name for name in PROGRAMS if slow_inputs or name not in slow]
+    names = options.words([DISTINCT, DEFAULT, *options.words(programs, usual)], [], PROGRAMS)
+    counts = options.numbers(nthreads, [1, 2] if engines else [2])
+    problem = choice.build()
+    found = report.started(problem, rounds=rounds)
     print("computing the reference categories ...", flush=True)
     truth, found["checked_against"] = problems.true_categories(problem)
     found["categories"] = len(truth)
-    with challenge_turns.workers(problem, names, found, slow_inputs) as able:
-        found["batches"] = challenge_turns.search(able, counts, sizes, search_inputs)
-        found["runs"] = challenge_turns.interleaved(able, counts, rounds, truth, found["batches"])
-    found["summary"] = challenge_turns.summary(problem, found["runs"], counts, rounds)
-    found["strongest"] = {n: challenge_turns.strongest(found["summary"], n) for n in counts}
-    challenge_turns.show(found, counts)
-    report.write(json_file, found)
-    if not all(run["check"] == "PASSED" for run in found["runs"]):
-        raise typer.Exit(1)
+
+    def inputs(name: str, _threads: int) -> int:
+        return min((name in slow and slow_inputs) or problem.inputs, problem.inputs)
+
+    with challenge_turns.workers(problem, names, found) as able:
+        found["batches"] = [
+            _searched(able[name], name, threads, options.numbers(batch, BATCHES),
+                      min(search_inputs, inputs(name, threads)), inputs(name, threads))
+            for name in able if name not in own
+            for threads in ([1] if name in PROGRAMS.having("serial") else counts)
+        ]  # fmt: skip
+        sizes = {(row["program"], row["nthreads"]): row["batch"] for row in found["batches"]}
+        found["runs"] = challenge_turns.interleaved(
+            able, counts, rounds, truth, inputs, lambda *key: sizes.get(key)
+        )
+    found["summary"] = [
+        row for threads in counts for row in _summaries(found["runs"], threads, problem)
+    ]
+    found["strongest"] = {
+        threads: min(
+            (row for row in found["summary"]
+             if row["beside_nthreads"] == threads and row["program"] not in own),
+            key=lambda row: row["to_distinct"], default=None,
+        )
+        for threads in counts
+    }  # fmt: skip
+    _show(found, counts)
+    report.finish(json_file, found, found["runs"])
+
+
+def _searched(
+    process: Any, name: str, nthreads: int, sizes: list[int], first: int, inputs: int
+) -> dict[str, Any]:
+    """Return the best batch size of a program, and the times of all on the `first` inputs."""
+    row = {"program": name, "nthreads": nthreads, "inputs": first}
+    tried = sorted({size for size in sizes if size <= first} or {min(sizes)})
+    tried += [inputs] if "at once" in PROGRAMS[name].traits and inputs not in tried else []
+    if "slow" in PROGRAMS[name].traits:
+        tried = [_USUAL]
+    if len(tried) == 1:
+        return {**row, "batch": tried[0], "seconds": {}}
+
+    def once(size: int) -> float:
+        return process.ask(nthreads=nthreads, batch=size, inputs=first)["seconds"]
+
+    once(tried[0])
+    least = {size: once(size) for size in tried}
+    limit = _NEAR * min(least.values())
+    least |= {size: min(least[size], once(size)) for size in tried if least[size] <= limit}
+    best = min(least, key=lambda size: least[size])
+    told = ", ".join(f"{size}: {taken:.3f} s" for size, taken in least.items())
+    words = f"{PROGRAMS[name].title}, {nthreads} threads: batches of {best}"
+    print(f"{words} (on {first} inputs, {told})", flush=True)
+    sleep(challenge_turns.PAUSE)
+    return {**row, "batch": best, "seconds": least}
+
+
+def _summaries(runs: list[dict[str, Any]], nthreads: int, problem: Any) -> list[dict[str, Any]]:
+    """Return a row for each program next to gbdnn on a number of threads."""
+    serial = PROGRAMS.having("serial")
+
+    def of(name: str, threads: int = nthreads) -> list[dict[str, Any]]:
+        at = name, 1 if name in serial else threads
+        return [run for run in runs if (run["program"], run["nthreads"]) == at and run["round"]]
+
+    rows = []
+    for name in dict.fromkeys(run["program"] for run in runs):
+        mine = of(name)
+        row = {
+            "program": name,
+            "title": PROGRAMS[name].title,
+            "beside_nthreads": nthreads,
+            **{key: mine[0][key] for key in ("nthreads", "batch")},
+            **summary(mine),
+            "seconds_first": next(run["seconds"] for run in runs if run["program"] == name),
+            "to_distinct": median(ratios(mine, of(DISTINCT))),
+            "to_default": median(ratios(mine, of(DEFAULT))),
+        }
+        row["edges_per_second"] = row["inputs"] * problem.network.edges / row["seconds_median"]
+        if name not in serial:
+            fewest = min(run["nthreads"] for run in runs if run["program"] == name)
+            row["speed_up"] = median(ratios(of(name, fewest), mine))
+        rows.append(row)
+    return rows
+
+
+def _show(found: dict[str, Any], counts: list[int]) -> None:
+    """Print a table for each number of threads, and the main ratios."""
+    heads = {
+        "title": "program", "nthreads": "threads", "inputs": "inputs", "batch": "batch",
+        "seconds_median": "median s", "seconds_min": "min s", "seconds_first": "first s",
+        "to_distinct": "to distinct", "to_default": "to default", "edges_per_second": "edges/s",
+        "cpu_to_wall": "cpu/wall", "check": "categories",
+    }  # fmt: skip
+    for nthreads in counts:
+        rows = [row for row in found["summary"] if row["beside_nthreads"] == nthreads]
+        report.table([{head: row[key] for key, head in heads.items()} for row in rows])
+    print(
+        "\nto distinct, to default: median ratio of the seconds per input to those of gbdnn auto in"
+        "\nthe same round, with deduplicate=False (every input computed), and with the default."
+        "\nSeconds of programs that ran on fewer inputs are not scaled."
+    )
+    for nthreads, best in found["strongest"].items():
+        if best is not None:
+            print(
+                f"strongest peer beside {nthreads} threads: {best['title']}, batches of"
+                f" {best['batch']}: x {best['to_distinct']:.2f} gbdnn deduplicate=False,"
+                f" x {best['to_default']:.2f} by default"
+            )
+    for row in found["summary"]:
+        if row["program"] in PROGRAMS.having("own") and row["beside_nthreads"] != counts[0]:
+            gain = f"{row['nthreads']} threads x {row['speed_up']:.2f} as fast as {counts[0]}"
+            print(f"{row['title']}: {gain}")
+    for name, facts in found["prepared"].items():
+        if "code_seconds" in facts:
+            kernel = "fused kernel" if facts["compiled"] else "no compiled code"
+            taken = f"code loaded or compiled in {facts['code_seconds']:.3f} s, before all runs"
+            print(f"{PROGRAMS[name].title}: {kernel}, {taken}")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

@@ -14,21 +14,22 @@ from __future__ import annotations
 import sys
 import tempfile
 from functools import partial
+from math import inf
 from pathlib import Path
-from statistics import median
-from typing import Annotated, Any
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 
-SUPPORT = Path(__file__).parents[1] / "support"
-sys.path.insert(0, str(SUPPORT))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import dense_problems
-import problems
+import options
 import report
-from processes import Process, prepared
-from training_programs import BATCH, MOMENTUM, PROGRAMS, RATE, TITLES
-from turns import in_turn
+from training_programs import BATCH, MOMENTUM, PROGRAMS, RATE
+from turns import checked, in_turn
+
+if TYPE_CHECKING:
+    from processes import Process
 
 NETWORKS = (
     "784-1024x2-10@10",
@@ -48,57 +49,36 @@ FORWARD, GRADIENT = 18e9, 13e9  # multiply-adds per second and core
 
 
 def main(
-    network: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SPEC", help="As in real_networks: 784-1024x2-10@5; may be repeated."),
-    ] = None,
-    nthreads: problems.Threads = None,
-    programs: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=f"By comma or repetition: {', '.join(PROGRAMS)}."),
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 7,
-    at_least: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Approximate time per round.")
-    ] = 0.3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, features and labels.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small problem as a test.")] = False,
-    json_file: problems.Json = None,
+    network: options.Specs = None,
+    nthreads: options.Several = None,
+    programs: options.Several = None,
+    rounds: options.Rounds = 7,
+    at_least: options.AtLeast = 0.3,
+    seed: options.Seed = 0,
+    quick: options.Quick = False,
+    json_file: options.Json = None,
 ) -> None:
     """Compare training steps of gbdnn with other programs."""
     if quick:
         network, rounds, at_least = ["64x3@20"], 1, 0.001
-    counts = problems.thread_counts(nthreads, [2])
-    names = problems.names(programs, PROGRAMS, PROGRAMS)
-    for spec in network or []:
-        if not dense_problems.is_spec(spec):
-            raise typer.BadParameter(f"{spec!r} is not as 784-1024x2-10@5")
-    found: dict[str, Any] = {"problem": {"name": f"steps of training, {BATCH} inputs, FP32"}}
-    found |= report.circumstances() | {"rounds": rounds, "seed": seed, "skipped": {}, "cells": []}
-    report.heading(found)
+    counts = options.numbers(nthreads, [2])
+    names = options.words(programs, PROGRAMS, PROGRAMS)
+    found = report.started(
+        f"steps of training, {BATCH} inputs, FP32", rounds=rounds, seed=seed, skipped={}, cells=[]
+    )
     for spec in network or NETWORKS:
-        problem = _with_labels(dense_problems.random_problem(spec, INPUTS, seed), seed)
+        problem = dense_problems.random_problem(spec, INPUTS, seed)
+        outputs = problem.weights[-1].shape[1]
+        problem.labels = np.random.default_rng(seed).integers(0, outputs, INPUTS)
+        problem.limits[-1] = (-inf, inf)  # the last layer has no ReLU, whatever its size
         print(f"{problem.name} ...", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             problem.save(Path(folder))
-            script = SUPPORT / "training_programs.py"
-            with prepared([Process(each, script, each, folder) for each in names], found) as able:
+            with PROGRAMS.started(names, found, folder) as able:
                 for count in counts:
                     found["cells"].append(_cell(problem, able, count, rounds, at_least))
     _show(found, counts)
-    report.write(json_file, found)
-    if any(cell["check"] == "FAILED" for cell in found["cells"]):
-        raise typer.Exit(1)
-
-
-def _with_labels(problem: dense_problems.DenseProblem, seed: int) -> dense_problems.DenseProblem:
-    random = np.random.default_rng(seed)
-    labels = random.integers(0, problem.weights[-1].shape[1], INPUTS)
-    # The last layer has no ReLU, whatever its size.
-    limits = [*problem.limits[:-1], (None, None)]
-    return dense_problems.DenseProblem(
-        problem.name, problem.weights, problem.biases, limits, problem.features, labels
-    )
+    report.finish(json_file, found, found["cells"])
 
 
 def _cell(
@@ -112,9 +92,7 @@ def _cell(
     truth = _first_loss(problem)
     # One step at a time, since gbdnn shuffles the inputs of an epoch.
     losses = {
-        name: float(
-            np.mean([each.ask(nthreads=nthreads, steps=1)["loss"] for _ in range(_CHECKED)])
-        )
+        name: mean(each.ask(nthreads=nthreads, steps=1)["loss"] for _ in range(_CHECKED))
         for name, each in able.items()
     }
     calls = {}
@@ -137,7 +115,7 @@ def _cell(
         },
         "floor": _floor(problem) / nthreads,
         "loss": losses | {"FP64": truth},
-        "check": "PASSED" if right else "FAILED",
+        "check": checked(right),
     }
 
 
@@ -176,28 +154,23 @@ def _floor(problem: dense_problems.DenseProblem) -> float:
 
 def _show(found: dict[str, Any], counts: list[int]) -> None:
     for nthreads in counts:
-        cells = [cell for cell in found["cells"] if cell["nthreads"] == nthreads]
-        names = [name for name in TITLES if any(name in cell["median"] for cell in cells)]
         report.table(
             [
-                f"ms a step, {nthreads} threads", "edges", *(TITLES[name] for name in names),
-                *(f"{TITLES[name]} / gbdnn" for name in names if name != "gbdnn"), "/ floor",
-                "losses",
-            ],
-            [
-                (
-                    cell["network"], cell["edges"],
-                    *(f"{1e3 * cell['median'][name]:.3g}" for name in names),
-                    *(f"{cell['times'][name]:.2f}" for name in names if name in cell["times"]),
-                    f"{cell['median'].get('gbdnn', 0) / cell['floor']:.2f}",
-                    "right" if cell["check"] == "PASSED" else "WRONG",
-                )
-                for cell in cells
-            ],
-        )  # fmt: skip
+                {
+                    f"ms a step, {nthreads} threads": cell["network"],
+                    "edges": cell["edges"],
+                    **{PROGRAMS[name].title: 1e3 * s for name, s in cell["median"].items()},
+                    **{f"{PROGRAMS[n].title} / gbdnn": x for n, x in cell["times"].items()},
+                    "/ floor": cell["median"].get("gbdnn", 0) / cell["floor"],
+                    "losses": "right" if cell["check"] == "PASSED" else "WRONG",
+                }
+                for cell in found["cells"]
+                if cell["nthreads"] == nthreads
+            ]
+        )
     for name, why in found["skipped"].items():
         print(f"{name}: skipped: {why}")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

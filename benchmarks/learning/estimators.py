@@ -12,6 +12,7 @@ trained once, and tested on its test images.
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -19,17 +20,19 @@ from typing import Annotated, Any
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
 import report
-from problems import Json  # noqa: TC002 -- typer reads the annotations
+from images_to_learn import images
 
+PROGRAMS = ("gbdnn", "scikit-learn")
 HIDDEN = {"default": None, "100": (100,), "256,256": (256, 256)}
 
 
 def main(
-    seeds: Annotated[int, typer.Option(min=1, help="Number of repetitions.")] = 10,
+    seeds: options.Count = 10,
     only: Annotated[list[str] | None, typer.Option(help="Name of a table; repeatable.")] = None,
     mnist: Annotated[bool, typer.Option(help="Also train on MNIST, once.")] = False,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Cross-validate on each table, and print accuracy or R2."""
     from sklearn import datasets
@@ -54,13 +57,12 @@ def main(
         if only and name not in only:
             continue
         labels = y.dtype.kind in "iu" and name != "diabetes"
-        for hidden in ("100", "256,256") if labels else ("default",):
-            for program in ("gbdnn", "scikit-learn"):
-                scores, seconds = _scores(program, HIDDEN[hidden], labels, X, y, seeds)
-                rows.append(_row(name, hidden, program, scores, seconds))
+        for hidden, program in product(("100", "256,256") if labels else ("default",), PROGRAMS):
+            scores, seconds = _scores(program, HIDDEN[hidden], labels, X, y, seeds)
+            rows.append(_row(name, hidden, program, scores, seconds))
     if mnist:
         rows += _mnist()
-    report.table(list(rows[0]), [list(row.values()) for row in rows])
+    report.table(rows)
     report.write(json_file, found)
 
 
@@ -110,18 +112,15 @@ def _scores(
 
 
 def _mnist() -> list[dict[str, Any]]:
-    from images_to_learn import images
-
     data, rows = images(), []
-    for hidden in ("100", "256,256"):
-        for program in ("gbdnn", "scikit-learn"):
-            begun = perf_counter()
-            model = _model(program, HIDDEN[hidden], True, 0).fit(data.X, data.y)
-            seconds = perf_counter() - begun
-            score = float(model.score(data.X_test, data.y_test))
-            rows.append(_row(data.name, hidden, program, [score], seconds))
+    for hidden, program in product(("100", "256,256"), PROGRAMS):
+        begun = perf_counter()
+        model = _model(program, HIDDEN[hidden], True, 0).fit(data.X, data.y)
+        seconds = perf_counter() - begun
+        score = float(model.score(data.X_test, data.y_test))
+        rows.append(_row(data.name, hidden, program, [score], seconds))
     return rows
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

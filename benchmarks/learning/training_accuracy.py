@@ -10,100 +10,82 @@ part of the training images, for choosing options.
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 import gbdnn
 from gbdnn.training import SET, SGD, Adjustment, InputDropout, RigL, erdos_renyi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
 import report
 from images_to_learn import Images, images
-from problems import Json  # noqa: TC002 -- typer reads the annotations
 
 RULES: dict[str, tuple[Adjustment, ...]] = {"fixed": (), "rigl": (RigL(),), "set": (SET(),)}
 _SIZES = {"MNIST": [784, 1024, 1024, 10], "digits of scikit-learn": [64, 256, 256, 10]}
 
 
 def main(
-    density: Annotated[list[str] | None, typer.Option(help="Percent; may be repeated.")] = None,
-    rules: Annotated[list[str] | None, typer.Option(help="fixed, rigl, set; repeatable.")] = None,
-    epochs: Annotated[int, typer.Option(min=1)] = 20,
-    seeds: Annotated[int, typer.Option(min=1)] = 3,
-    batch: Annotated[int, typer.Option(min=1)] = 128,
+    density: options.Several = None,
+    rules: options.Several = None,
+    epochs: options.Count = 20,
+    seeds: options.Count = 3,
+    batch: options.Count = 128,
     learning_rate: float = 0.05,
     weight_decay: float = 0.0,
     input_dropout: float = 0.1,
     validation: Annotated[bool, typer.Option(help="Do not use the test images.")] = False,
-    nthreads: Annotated[int, typer.Option(min=1)] = 1,
-    json_file: Json = None,
+    nthreads: options.Count = 1,
+    json_file: options.Json = None,
 ) -> None:
     """Print the accuracy of sparse networks after training."""
-    densities = [float(x) for each in density or ["10,5,2,1"] for x in each.split(",")]
-    names = [x for each in rules or ["fixed,rigl"] for x in each.split(",")]
-    if unknown := set(names) - set(RULES):
-        raise typer.BadParameter(f"{', '.join(unknown)}; there are {', '.join(RULES)}")
+    densities = options.numbers(density, [10, 5, 2, 1], float, 0)
+    names = options.words(rules, ["fixed", "rigl"], RULES)
     data = images()
     sizes = _SIZES[data.name]
     data = data.validation() if validation else data
-    options: dict[str, Any] = {
-        "epochs": epochs,
-        "batch_size": batch,
+    given: dict[str, Any] = {
+        "epochs": epochs, "batch_size": batch, "nthreads": nthreads,
         "optimizer": SGD(learning_rate, weight_decay=weight_decay),
-        "nthreads": nthreads,
-    }
-    dropout = InputDropout(input_dropout)
+    }  # fmt: skip
     print(f"{data.name}; {'-'.join(map(str, sizes))}; {epochs} epochs")
-    # A dense network has no edges to move.
-    kinds = [(each, name) for each in densities for name in names if each < 100 or name == "fixed"]
-    rows = [
-        _row(sizes, percent, name, seed, data, options | {"adjustments": (*RULES[name], dropout)})
-        for percent, name in kinds
-        for seed in range(seeds)
-    ]
-    cells = [
-        _summary([row for row in rows if (row["density"], row["rule"]) == kind]) for kind in kinds
-    ]
-    report.table(
-        ["rule", "density %", "edges", "accuracy %", "from", "to", "s an epoch"],
-        [
-            (
-                cell["rule"],
-                f"{cell['density']:g}",
-                cell["edges"],
-                *(f"{cell[x]:.2f}" for x in ("accuracy", "least", "most", "seconds")),
-            )
-            for cell in cells
-        ],
-    )
-    options |= {"input_dropout": input_dropout}
-    options = {name: repr(value) for name, value in options.items()}
+    dropout, rows, cells = InputDropout(input_dropout), [], []
+    for percent, name in product(densities, names):
+        if percent == 100 and name != "fixed":
+            continue  # a dense network has no edges to move
+        adjusted = given | {"adjustments": (*RULES[name], dropout)}
+        mine = [_row(sizes, percent, name, seed, data, adjusted) for seed in range(seeds)]
+        accuracies = [row["accuracy"] for row in mine]
+        cell = {key: mine[0][key] for key in ("rule", "density", "edges")}
+        cell |= {"accuracy": mean(accuracies), "least": min(accuracies), "most": max(accuracies)}
+        cells.append(cell | {"seconds": mean(row["seconds"] for row in mine)})
+        rows += mine
+    heads = ("rule", "density %", "edges", "accuracy %", "from", "to", "s an epoch")
+    report.table([dict(zip(heads, cell.values(), strict=True)) for cell in cells])
+    words = {name: repr(value) for name, value in given.items()}
     found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": cells}
-    report.write(
-        json_file,
-        found | {"options": options} | report.circumstances(),
-    )
+    found["options"] = words | {"input_dropout": repr(input_dropout)}
+    report.write(json_file, found | report.circumstances())
 
 
 def _row(
-    sizes: list[int], percent: float, name: str, seed: int, data: Images, options: dict[str, Any]
+    sizes: list[int], percent: float, name: str, seed: int, data: Images, given: dict[str, Any]
 ) -> dict[str, Any]:
     net = erdos_renyi(sizes, percent / 100, seed=seed)
     began = perf_counter()
-    run = gbdnn.train(net, data.X, data.y, seed=seed, **options)
-    seconds = (perf_counter() - began) / options["epochs"]
-    found = gbdnn.argmax(gbdnn.infer(run.network, data.X_test, nthreads=1))
+    run = gbdnn.train(net, data.X, data.y, seed=seed, **given)
+    seconds = (perf_counter() - began) / given["epochs"]
     row = {
         "density": percent,
         "rule": name,
         "seed": seed,
         "edges": net.edges,
-        "accuracy": float(100 * np.mean(found == data.y_test)),
+        "accuracy": data.accuracy(run.network),
         "loss": run.history[-1].loss,
         "seconds": seconds,
     }
@@ -111,16 +93,5 @@ def _row(
     return row
 
 
-def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    accuracies = [row["accuracy"] for row in rows]
-    return {
-        **{name: rows[0][name] for name in ("density", "rule", "edges")},
-        "accuracy": mean(accuracies),
-        "least": min(accuracies),
-        "most": max(accuracies),
-        "seconds": mean(row["seconds"] for row in rows),
-    }
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

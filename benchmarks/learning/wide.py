@@ -14,10 +14,10 @@ inputs are for training, minibatches of 2, on a laptop.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise, product
+from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
 from typing import Annotated, Any, NamedTuple
@@ -30,7 +30,7 @@ from gbdnn.training import SGD, erdos_renyi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import memory
-import problems
+import options
 import report
 
 
@@ -79,46 +79,34 @@ CASES = {
 def main(
     only: Annotated[list[str] | None, typer.Option(help="Name of a network; repeatable.")] = None,
     steps: Annotated[int, typer.Option(min=0, help="Timed steps; 0: all of an epoch.")] = 10,
-    nthreads: problems.Threads = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A step of the smallest network.")] = False,
-    json_file: problems.Json = None,
-    child: Annotated[str | None, typer.Option(hidden=True)] = None,
+    nthreads: options.Several = None,
+    quick: options.Quick = False,
+    json_file: options.Json = None,
 ) -> None:
     """Print the time of an epoch and the peak memory of wide sparse networks."""
-    counts = problems.thread_counts(nthreads, [2])
-    if child is not None:
-        print(json.dumps(_measured(child, steps, *counts)))
-        return
+    counts = options.numbers(nthreads, [2])
     if quick:
         only, steps = [next(iter(CASES))], 1
     if unknown := set(only or ()) - CASES.keys():
         raise typer.BadParameter(f"{', '.join(unknown)}; there are {'; '.join(CASES)}")
-    found = report.circumstances() | {"nthreads": counts, "wide": []}
-    report.heading(found | {"problem": {"name": "wide sparse networks, FP32, SGD"}})
+    found = report.started("wide sparse networks, FP32, SGD", nthreads=counts, wide=[])
     for name, count in product(only or CASES, counts):
-        command = [sys.executable, __file__, "--child", name, "--steps", str(steps)]
-        done = subprocess.run(
-            [*command, "--nthreads", str(count)], capture_output=True, text=True, check=True
-        )
-        found["wide"].append(json.loads(done.stdout.splitlines()[-1]))
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found["wide"].append(pool.submit(_measured, name, steps, count).result())
         print(f"  {name}, {count} threads: {found['wide'][-1]['seconds']:.3g} s", flush=True)
         report.write(json_file, found)
-    head = ["network", "threads", "edges", "published, s", "s per epoch", "ms per step"]
     report.table(
-        [*head, "processor, ms", "memory"],
         [
-            (
-                row["network"],
-                row["threads"],
-                row["edges"],
-                "-" if row["published"] is None else f"{row['published']:g}",
-                f"{row['seconds']:.3g}",
-                f"{row['ms']:.3g}",
-                f"{1e3 * row['processor']:.3g}",
-                memory.mib(row["peak"]),
-            )
+            {
+                **{key: row[key] for key in ("network", "threads", "edges")},
+                "published, s": row["published"],
+                "s per epoch": row["seconds"],
+                "ms per step": row["ms"],
+                "processor, ms": 1e3 * row["processor"],
+                "memory": memory.mib(row["peak"]),
+            }
             for row in found["wide"]
-        ],
+        ]
     )
 
 
@@ -146,4 +134,4 @@ def _measured(name: str, steps: int, nthreads: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

@@ -23,7 +23,7 @@ import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-import problems  # noqa: TC002  (read at run time)
+import options
 import report
 from turns import repeated
 
@@ -37,10 +37,10 @@ _FEW, _MANY = 32, 128  # edges per neuron
 
 def main(
     neurons: Annotated[int, typer.Option(min=_MANY, help="Neurons per layer.")] = 1024,
-    layers: Annotated[int, typer.Option(min=1)] = 8,
-    inputs: Annotated[int, typer.Option(min=1)] = 960,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 9,
-    json_file: problems.Json = None,
+    layers: options.Count = 8,
+    inputs: options.Count = 960,
+    rounds: options.Rounds = 9,
+    json_file: options.Json = None,
 ) -> None:
     """Measure the constants; print them with those that gbdnn uses."""
     import graphblas as gb
@@ -80,12 +80,8 @@ def main(
                 some = random.random((inputs, neurons)) < share
                 few = gb.Matrix.from_dense(some.astype(np.float32), missing_value=0)
                 runs: list[gbdnn.inference.LayerStats] = []
-                repeated(
-                    partial(
-                        gbdnn.infer, net, few, engine="sparse", nthreads=1, callback=runs.append
-                    ),
-                    rounds,
-                )
+                infer = partial(gbdnn.infer, net, few, engine="sparse", callback=runs.append)
+                repeated(partial(infer, nthreads=1), rounds)
                 counts.append([int(few.nvals) * edges, runs[0].entries])
                 times.append(median(run.seconds for run in runs) * 1e9)
         products, entries = np.array(counts, float).T / times  # weights relative errors equally
@@ -103,14 +99,12 @@ def main(
     )
     vectors, caches = machine().vectors, machine().caches
     print(f"{processor_name()}, {vectors}, caches {caches}")
-    rows = [
-        (name, f"{each:.4f}", f"{taken:.4f}")
-        for name, each, taken in zip(Speeds._fields, found, speeds(), strict=True)
-    ]
-    report.table(["ns in FP32", "measured", "gbdnn takes"], rows)
+    names = zip(Speeds._fields, found, speeds(), strict=True)
+    head = ("ns in FP32", "measured", "gbdnn takes")
+    report.table([dict(zip(head, each, strict=True)) for each in names])
     facts = report.circumstances() | {"vectors": vectors, "caches": caches}
     report.write(json_file, {**facts, "constants": found._asdict()})
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

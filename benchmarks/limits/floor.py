@@ -19,96 +19,89 @@ import sys
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
 import problems
 import report
-from turns import in_turn, timed
+from turns import checked, in_turn, timed
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
     from gbdnn.engine.stats import LayerStats
 
 
-class Way(NamedTuple):
-    """Options of a call of gbdnn."""
-
-    nthreads: int
-    engine: str
-    deduplicate: bool
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of `infer`."""
-        return {
-            "nthreads": self.nthreads,
-            "engine": self.engine,
-            **problems.merging(self.deduplicate),
-        }
-
-
 def main(
-    neurons: problems.Neurons = 1024,
-    layers: problems.Layers = 120,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    seed: problems.Seed = 0,
-    nthreads: problems.Threads = None,
-    engine: problems.Engines = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Runs of gbdnn per configuration.")] = 5,
+    choice: problems.Choice,
+    nthreads: options.Several = None,
+    engine: options.Several = None,
+    rounds: options.Rounds = 5,
     repeat: Annotated[int, typer.Option(min=1, help="Calls of each hardware loop.")] = 21,
     check: Annotated[bool, typer.Option(help="Check the categories.")] = True,
-    json_file: problems.Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Print the floor, and the ratio of gbdnn's time to it."""
     import hardware
 
     import gbdnn
 
-    counts = problems.thread_counts(nthreads, [1, 2])
-    engines = problems.words(engine, ["auto", "fused", "full"])
-    problem = problems.build(neurons, layers, inputs, data, images, seed)
-    found = report.facts(problem, rounds=rounds, repeat=repeat)
-    report.heading(found)
-    truth = problems.true_categories(problem)[0] if check else None
+    counts = options.numbers(nthreads, [1, 2])
+    engines = options.words(engine, ["auto", "fused", "full"])
+    problem = choice.build()
+    found = report.started(problem, rounds=rounds, repeat=repeat)
     living, Y = _living(problem)
-    edges = np.array([layer.edges for layer in problem.network], float)
-    work = float(living @ edges)
+    work = float(living @ np.array([layer.edges for layer in problem.network], float))
     found["living"], found["multiply_adds"] = living.tolist(), work
-    right = truth is None or np.array_equal(gbdnn.categories(Y), truth)
-    found["check"] = "NOT CHECKED" if truth is None else "PASSED" if right else "FAILED"
     ways = [
-        Way(count, each, deduplicate)
+        {"nthreads": count, "engine": each, **merging}
         for count in counts
         for each in engines
-        for deduplicate in ((True, False) if each == "auto" else (False,))
+        for merging in (
+            ({}, {"deduplicate": False}) if each == "auto" else ({"deduplicate": False},)
+        )
     ]
-    for way in ways:  # prepares the network, and loads or compiles the kernels
-        answer = gbdnn.infer(problem.network, problem.features, **way.options)
-        if not np.array_equal(gbdnn.categories(answer), gbdnn.categories(Y)):
-            found["check"] = "FAILED"
+    calls = [partial(gbdnn.infer, problem.network, problem.features, **way) for way in ways]
+    # Prepares the network, and loads or compiles the kernels.
+    answers = [gbdnn.categories(each) for each in (Y, *(call() for call in calls))]
+    truth = problems.true_categories(problem)[0] if check else answers[0]
+    right = all(np.array_equal(answer, truth) for answer in answers)
+    found["check"] = checked(right) if check or not right else "NOT CHECKED"
     print(f"{work / 1e9:.2f} G multiply-adds for active inputs; categories: {found['check']}")
 
-    def run(way: Way) -> dict[str, Any]:
-        before = hardware.rates(way.nthreads, repeat)
-        taken = timed(lambda: gbdnn.infer(problem.network, problem.features, **way.options))()
-        after = hardware.rates(way.nthreads, repeat)
+    def run(k: int) -> dict[str, Any]:
+        before = hardware.rates(ways[k]["nthreads"], repeat)
+        taken = timed(calls[k])()
+        after = hardware.rates(ways[k]["nthreads"], repeat)
         return taken | {"rates": {cache: (before[cache] + after[cache]) / 2 for cache in before}}
 
-    turns = in_turn({way: partial(run, way) for way in ways}, rounds, warm=0)
+    turns = in_turn({k: partial(run, k) for k in range(len(ways))}, rounds, warm=0)
     found["summary"] = [
-        _summary(work, way, [each["rates"] for each in turns.runs[way]], turns.seconds(way))
-        for way in ways
+        {"deduplicate": True, **way, **_summary(work, turns.runs[k])} for k, way in enumerate(ways)
     ]
-    _print(found)
-    report.write(json_file, found)
-    if found["check"] == "FAILED":
-        raise typer.Exit(1)
+    report.table(
+        [
+            {
+                "engine": row["engine"],
+                "merging": "yes" if row["deduplicate"] else "no",
+                "threads": row["nthreads"],
+                "median s": row["seconds_median"],
+                "min s": row["seconds_min"],
+                "L2 G/s": row["rates"]["L2"] / 1e9,
+                "L2 floor s": row["floor_seconds"]["L2"],
+                "time / L2 floor": row["ratio_median"]["L2"],
+                "least": row["ratio_min"]["L2"],
+                "L1 G/s": row["rates"]["L1"] / 1e9,
+                "L1 floor s": row["floor_seconds"]["L1"],
+                "time / L1 floor": row["ratio_median"]["L1"],
+            }
+            for row in found["summary"]
+        ]
+    )
+    report.finish(json_file, found, [found])
 
 
 def _living(problem: Problem) -> tuple[np.ndarray, Any]:
@@ -127,17 +120,16 @@ def _living(problem: Problem) -> tuple[np.ndarray, Any]:
     return living[:-1], Y
 
 
-def _summary(
-    work: float, way: Way, rates: list[dict[str, float]], seconds: list[float]
-) -> dict[str, Any]:
+def _summary(work: float, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return floors and times; each run has the rates measured before and after it."""
+    seconds = [run["seconds"] for run in runs]
+    rates = {cache: [run["rates"][cache] for run in runs] for cache in runs[0]["rates"]}
     ratios = {
-        cache: [taken * own[cache] / work for taken, own in zip(seconds, rates, strict=True)]
-        for cache in rates[0]
+        cache: [taken * rate / work for taken, rate in zip(seconds, each, strict=True)]
+        for cache, each in rates.items()
     }
-    middle = {cache: median(own[cache] for own in rates) for cache in rates[0]}
+    middle = {cache: median(each) for cache, each in rates.items()}
     return {
-        **way._asdict(),
         "seconds": seconds,
         "seconds_median": median(seconds),
         "seconds_min": min(seconds),
@@ -149,31 +141,5 @@ def _summary(
     }
 
 
-def _print(found: dict[str, Any]) -> None:
-    head = ["engine", "merging", "threads", "median s", "min s"]
-    head += ["L2 G/s", "L2 floor s", "time / L2 floor", "least"]
-    head += ["L1 G/s", "L1 floor s", "time / L1 floor"]
-    rows = []
-    for row in found["summary"]:
-        rate, floor, ratio = row["rates"], row["floor_seconds"], row["ratio_median"]
-        rows.append(
-            (
-                row["engine"],
-                "yes" if row["deduplicate"] else "no",
-                row["nthreads"],
-                f"{row['seconds_median']:.3f}",
-                f"{row['seconds_min']:.3f}",
-                f"{rate['L2'] / 1e9:.1f}",
-                f"{floor['L2']:.3f}",
-                f"{ratio['L2']:.2f}",
-                f"{row['ratio_min']['L2']:.2f}",
-                f"{rate['L1'] / 1e9:.1f}",
-                f"{floor['L1']:.3f}",
-                f"{ratio['L1']:.2f}",
-            )
-        )
-    report.table(head, rows)
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

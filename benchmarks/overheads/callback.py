@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-import problems
+import options
+import problems  # noqa: TC002 -- typer reads the annotations
 import report
 from turns import in_turn, quartiles, timed
 
@@ -25,24 +26,17 @@ if TYPE_CHECKING:
 
 
 def main(
-    neurons: problems.Neurons = 1024,
-    layers: problems.Layers = 120,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    seed: problems.Seed = 0,
-    nthreads: Annotated[int, typer.Option(min=1, help="Threads.")] = 1,
-    engine: problems.Engines = None,
+    choice: problems.Choice,
+    nthreads: options.Count = 1,
+    engine: options.Several = None,
     rounds: Annotated[int, typer.Option(min=2, help="Pairs of runs.")] = 15,
-    json_file: problems.Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Run each kernel with and without a callback, and print the ratio of the times."""
-    problem = problems.build(neurons, layers, inputs, data, images, seed)
-    found = report.facts(problem, rounds=rounds, nthreads=nthreads)
-    report.heading(found)
-    found["runs"] = {}
+    problem = choice.build()
+    found = report.started(problem, rounds=rounds, nthreads=nthreads, runs={})
     rows = []
-    for kernel in problems.words(engine, ["fused", "full"]):
+    for kernel in options.words(engine, ["fused", "full"]):
         infer = partial(_infer, problem, kernel, nthreads)
         turns = in_turn(
             {
@@ -57,8 +51,9 @@ def main(
             for both in zip(*turns.runs.values(), strict=True)
         ]
         found["runs"][kernel] = pairs
-        rows.append([kernel, pairs[0]["records"], *(_added(pairs, at) for at in (0, 1))])
-    report.table(["engine", "records", "wall", "processor"], rows)
+        row = {"engine": kernel, "records": pairs[0]["records"]}
+        rows.append(row | {"wall": _added(pairs, 0), "processor": _added(pairs, 1)})
+    report.table(rows)
     report.write(json_file, found)
 
 
@@ -80,4 +75,4 @@ def _added(pairs: list[dict[str, Any]], at: int) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

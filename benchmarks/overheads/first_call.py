@@ -14,12 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
-from typing import Annotated
-
-import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-import problems  # noqa: TC002  (read at run time)
+import options
 import report
 
 CALL = """
@@ -37,8 +34,8 @@ print(perf_counter() - began)
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Pairs of processes.")] = 5,
-    json_file: problems.Json = None,
+    rounds: options.Rounds = 5,
+    json_file: options.Json = None,
 ) -> None:
     """Time first calls."""
     from gbdnn.kernels.compiled.functions import library
@@ -56,10 +53,11 @@ def main(
                 found.append(float(done.stdout))
     carried = library("float32").is_carried
     print("with the LLVM IR of a wheel" if carried else "with LLVM IR created by numba")
-    rows = [(name, f"{median(found):.2f}") for name, found in seconds.items()]
-    report.table(["first call with", "seconds"], rows)
+    report.table(
+        [{"first call with": name, "seconds": median(found)} for name, found in seconds.items()]
+    )
     report.write(json_file, {**report.circumstances(), "carried": carried, "seconds": seconds})
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

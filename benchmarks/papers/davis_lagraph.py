@@ -19,6 +19,7 @@ import gbdnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import lagraph
+import loops
 import papers
 
 
@@ -28,17 +29,12 @@ def measure(study: papers.Study, neurons: int, layers: int) -> None:
     study.published(neurons, layers, ["ellis"], "LAGraph")
     problem = study.problem(neurons, layers)
     net, X = problem.network, problem.features
-    prepared = lagraph.prepare(
-        [layer.weights for layer in net], [layer.bias for layer in net], net[0].clip
-    )
-    parts = lagraph.batches(X)
+    lagraph_on = partial(lagraph.categories, lagraph.prepare(net), loops.batches(X))
     for count in study.counts():
         infer = partial(gbdnn.infer, net, X, nthreads=count)
         programs = {
-            "LAGraph's calls from Python": partial(lagraph.categories, prepared, parts, count),
-            "with a Boolean mask": partial(
-                lagraph.categories, prepared, parts, count, lagraph.infer_masked
-            ),
+            "LAGraph's calls from Python": partial(lagraph_on, count),
+            "with a Boolean mask": partial(lagraph_on, count, lagraph.infer_masked),
             "gbdnn, sparse kernel": partial(infer, engine="sparse", deduplicate=False),
             "gbdnn, every input": partial(infer, deduplicate=False),
             "gbdnn, equal inputs once": infer,

@@ -41,7 +41,13 @@ _PUBLISHED = {"ranks differ by up to, s": 50, "of, s": 75, "largest part over th
 
 
 def measure(
-    study: papers.Study, neurons: int, layers: int, workers: int | None, rows_of: int
+    study: papers.Study,
+    neurons: int,
+    layers: int,
+    workers: Annotated[int | None, typer.Option(min=2, help="Default: one per core.")] = None,
+    rows_of: Annotated[
+        int, typer.Option(help="Neurons of the network whose rows are counted.")
+    ] = 16384,
 ) -> None:
     """Print the quartiles of the workers' times, and the rows of the parts."""
     count = workers or max(2, papers.cores())
@@ -59,7 +65,7 @@ def measure(
     seconds = perf_counter() - began
     study.measured(problem, "gbdnn, layer by layer", papers.cores(), seconds, study.right(ids))
     head = [f"after layer, rows in {_PARTS} parts", "consecutive, max / mean", "random, max / mean"]
-    report.table(head, [(k, *(papers.cell(_uneven(each)) for each in pair)) for k, pair in rows])
+    report.table([dict(zip(head, (k, *map(_uneven, pair)), strict=True)) for k, pair in rows])
     study.more |= {"published": _PUBLISHED, "rows": rows}
 
 
@@ -105,7 +111,4 @@ def _uneven(rows: list[int]) -> float:
 
 
 if __name__ == "__main__":
-    at_least = Annotated[int | None, typer.Option(min=2, help="Default: one per core.")]
-    rows_of = Annotated[int, typer.Option(help="Neurons of the network whose rows are counted.")]
-    more = {"workers": (at_least, None), "rows_of": (rows_of, 16384)}
-    papers.run(measure, "Ellis et al., KK-SpDNN, figures 5 to 7", [(4096, 120)], **more)
+    papers.run(measure, "Ellis et al., KK-SpDNN, figures 5 to 7", [(4096, 120)])

@@ -22,15 +22,18 @@ import typer
 import gbdnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
 import papers
-import problems
 
 BEGAN = perf_counter()
-SECONDS = Annotated[float, typer.Option(help="Start no network after this time.")]
 
 
 def measure(
-    study: papers.Study, neurons: int, layers: int, engine: list[str] | None, seconds: float
+    study: papers.Study,
+    neurons: int,
+    layers: int,
+    engine: options.Several = None,
+    seconds: Annotated[float, typer.Option(help="Start no network after this time.")] = 1800.0,
 ) -> None:
     """Time the engines with all numbers of threads; keep the best of each."""
     study.published(neurons, layers, ["ellis"])
@@ -45,7 +48,7 @@ def measure(
         infer = partial(gbdnn.infer, problem.network, problem.features, nthreads=count)
         programs = {
             f'gbdnn, engine="{name}", every input': partial(infer, engine=name, deduplicate=False)
-            for name in problems.words(engine, ["sparse", "full", "fused", "auto"])
+            for name in options.words(engine, ["sparse", "full", "fused", "auto"])
         }
         programs["gbdnn, equal inputs once"] = infer
         study.compare(problem, programs, count, rounds=1)
@@ -53,6 +56,4 @@ def measure(
 
 
 if __name__ == "__main__":
-    title = "Ellis et al., KK-SpDNN, tables III to VI"
-    more = {"engine": (problems.Engines, None), "seconds": (SECONDS, 1800.0)}
-    papers.run(measure, title, papers.SIZES, **more)
+    papers.run(measure, "Ellis et al., KK-SpDNN, tables III to VI", papers.SIZES)

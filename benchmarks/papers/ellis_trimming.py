@@ -4,7 +4,7 @@
 
 KK-SpDNN keeps the zeros that the ReLU creates until their fraction of the entries reaches a
 threshold. This script removes them never, from 50 % on, and always, in a loop over single GraphBLAS
-calls (`support/sparse_loop.py`). Without trimming the matrices become full, so the default is the
+calls (`support/loops.py`). Without trimming the matrices become full, so the default is the
 first 6,000 inputs. The paper has no table of these times.
 
 J. A. Ellis, S. Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos
@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import loops
 import papers
-import sparse_loop
 
 TAUS = {"never": 2.0, "from 50 %": 0.5, "always": 1e-9}
 
@@ -29,13 +29,14 @@ def measure(study: papers.Study, neurons: int, layers: int) -> None:
     study.inputs = study.inputs or (None if study.quick else 6000)
     study.published(neurons, layers, ["ellis"], "KK-SpDNN, one node")
     problem = study.problem(neurons, layers)
+    parts = loops.batches(problem.features, entries=loops.FEW_ENTRIES)
     for count in study.counts():
         counts: dict[str, list[int]] = {name: [] for name in TAUS}
         programs = {
             f"zeros trimmed: {name}": partial(
-                sparse_loop.in_batches,
-                partial(sparse_loop.sparse, problem.network, trim=tau, told=counts[name].append),
-                problem.features,
+                loops.categories,
+                partial(loops.sparse, problem.network, trim=tau, told=counts[name].append),
+                parts,
                 count,
             )
             for name, tau in TAUS.items()

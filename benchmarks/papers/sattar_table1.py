@@ -33,7 +33,12 @@ GIB = 2**30
 _INPUTS = 64
 
 
-def measure(study: papers.Study, neurons: int, layers: int, limit: float) -> None:
+def measure(
+    study: papers.Study,
+    neurons: int,
+    layers: int,
+    limit: Annotated[float, typer.Option(help="Largest measured network in GiB.")] = 1.0,
+) -> None:
     """Print the published, computed and measured sizes of a network."""
     (published,) = papers.tables()["memory"]
     sparse = layers * (32 * neurons * 8 + 4 * (neurons + 1)) / GIB
@@ -80,5 +85,4 @@ def measured(neurons: int, layers: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    limit = Annotated[float, typer.Option(help="Largest measured network in GiB.")]
-    papers.run(measure, "Sattar, Arifuzzaman, table I, GiB", papers.SIZES, limit=(limit, 1.0))
+    papers.run(measure, "Sattar, Arifuzzaman, table I, GiB", papers.SIZES)

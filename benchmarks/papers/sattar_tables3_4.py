@@ -29,10 +29,10 @@ import typer
 import gbdnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
 import papers
 import peers
 import pools
-import problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,31 +42,21 @@ if TYPE_CHECKING:
     from gbdnn.challenge import Problem
 
 CHUNKS = [100, 1000, 10_000, 60_000]
-OPTIONS = {
-    "chunk": Annotated[
-        list[str] | None, typer.Option(metavar="N", help="Inputs per chunk; repeatable.")
-    ],
-    "pool": Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help=f"{', '.join(pools.POOLS)}.")
-    ],
-    "workers": Annotated[int | None, typer.Option(min=1, help="Default: one per core.")],
-    "device": papers.Device,
-}
 
 
 def measure(
     study: papers.Study,
     neurons: int,
     layers: int,
-    chunk: list[str] | None,
-    pool: list[str] | None,
-    workers: int | None,
-    device: str | None,
+    chunk: options.Several = None,
+    pool: options.Several = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Default: one per core.")] = None,
+    device: papers.Device = None,
 ) -> None:
     """Time chunks of inputs, and kinds of workers."""
     quick, count = study.quick, workers or papers.cores()
-    sizes = problems.numbers(chunk, "--chunk", [60, 240] if quick else CHUNKS)
-    kinds = problems.names(pool, ["threads", "spawned"] if quick else pools.POOLS, pools.POOLS)
+    sizes = options.numbers(chunk, [60, 240] if quick else CHUNKS)
+    kinds = options.words(pool, ["threads", "spawned"] if quick else pools.POOLS, pools.POOLS)
     study.published(neurons, layers, ["sattar"])
     problem = study.problem(neurons, layers)
     for size in sizes:
@@ -106,13 +96,12 @@ def on_device(
     problem: Problem, device: str, sizes: list[int], count: int
 ) -> dict[str, Callable[[], Any]]:
     """Return PyTorch's programs by name, for each size of chunk."""
-    arrays = problems.arrays(problem)
     programs = {}
     for weights, csr in (("dense", False), ("CSR", True)):
-        peer = peers.torch_dense(arrays, False, device, csr)
+        ready = peers.torch_dense(problem, False, device, csr)
         for size in sizes:
             name = f"PyTorch, {weights} weights, chunks of {min(size, problem.inputs):,}"
-            programs[name] = peer.ready(count, size, problem.inputs)
+            programs[name] = ready(count, size, problem.inputs)
     return programs
 
 
@@ -133,5 +122,4 @@ def over(study: papers.Study, problem: Problem, kind: str, executor: Any, count:
 
 
 if __name__ == "__main__":
-    more = {name: (kind, None) for name, kind in OPTIONS.items()}
-    papers.run(measure, "Sattar, Arifuzzaman, tables III and IV", **more)
+    papers.run(measure, "Sattar, Arifuzzaman, tables III and IV")

@@ -29,7 +29,6 @@ import sys
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -38,13 +37,15 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import batches
 import challenge_turns
+import loops
+import options
 import problems
 import report
-from programs import KERNELS
-from turns import in_turn
+from peers import KERNELS
+from turns import checked, in_turn, ratios, summary, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gbdnn.challenge import Problem
 
@@ -62,25 +63,19 @@ def main(
         list[str] | None,
         typer.Option(metavar="NxL", help="Neurons x layers; several by comma or repetition."),
     ] = None,
-    threads: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N", help="By comma or repetition; default: 1, 2, 4, ... all cores."),
-    ] = None,
+    threads: options.Several = None,
     inputs: Annotated[int | None, typer.Option(min=1, help="Maximum; default: 60,000.")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Official weights; missing networks are generated."),
-    ] = None,
-    images: problems.Images = None,
-    seed: problems.Seed = 0,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each program.")] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="A small network, one round.")] = False,
-    json_file: problems.Json = None,
+    data: options.Data = None,
+    images: options.Images = None,
+    seed: options.Seed = 0,
+    rounds: options.Rounds = 3,
+    quick: options.Quick = False,
+    json_file: options.Json = None,
 ) -> None:
     """Sweep networks, threads and kernels; print seconds, speed-up, efficiency and edge rate."""
     found = report.circumstances()
     machine = found["machine"]
-    counts = sorted(problems.numbers(threads, "--threads", powers(machine["cores"])))
+    counts = sorted(options.numbers(threads, powers(machine["cores"])))
     if quick:
         networks, inputs, rounds = networks or ["1024x12"], inputs or 1024, 1
     memory = SHARE * machine["memory_gib"] * 2**30
@@ -91,16 +86,15 @@ def main(
         if size < 1:
             print(f"{neurons} x {layers}: skipped, does not fit into memory", flush=True)
             continue
-        official = data if data and any(data.rglob(f"n{neurons}-l{layers}.tsv*")) else None
-        problem = problems.build(neurons, layers, size, official, images, seed)
+        official = problems.known_weights(data, neurons, layers)
+        problem = problems.Choice(neurons, layers, size, official, images, seed).build()
         found["networks"].append(study(problem, counts, rounds))
         show(found["networks"][-1])
         report.write(json_file, found)
     kinds = ("rows", "weak", "operations", "ways")
     rows = [row for each in found["networks"] for kind in kinds for row in each[kind]]
     rows += [each["batches"] for each in found["networks"]]
-    if any(row["check"] == "FAILED" for row in rows):
-        raise typer.Exit(1)
+    report.finish(json_file, found, rows)
 
 
 def powers(cores: int) -> list[int]:
@@ -111,7 +105,7 @@ def powers(cores: int) -> list[int]:
 def sizes(asked: list[str] | None, memory: float) -> list[tuple[int, int]]:
     """Return neurons and layers of the requested networks, or of those that fit."""
     found = []
-    for word in problems.words(asked, []):
+    for word in options.words(asked, []):
         neurons, _, layers = word.partition("x")
         if not layers.isdecimal() or neurons not in map(str, NEURONS) or int(layers) < 1:
             raise typer.BadParameter(f"--networks {word} is not of the form 1024x120")
@@ -131,19 +125,20 @@ def study(problem: Problem, counts: list[int], rounds: int) -> dict[str, Any]:
     found = report.problem_facts(problem)
     print(f"\n{problem.name}\ncomputing the reference categories ...", flush=True)
     truth, found["checked_against"] = problems.true_categories(problem)
-    with challenge_turns.workers(problem, list(KERNELS), found) as able:
-        runs = challenge_turns.interleaved(able, counts, rounds, truth, [])
-        parts = {n: max(1, problem.inputs * n // max(counts)) for n in counts[:-1]}
-        weak = challenge_turns.interleaved(able, counts, rounds, truth, [], parts)
-    for name, which in (("rows", runs), ("weak", weak)):
-        found[name] = [
-            {"program": KERNELS[program], **row}
-            for program in KERNELS
-            for row in scaled([r for r in which if r["program"] == program and r["round"]], counts)
-        ]
-        for row in found[name]:
-            edges = row["inputs"] * problem.network.edges
-            row["edges_per_second"] = edges / row["seconds_median"]
+    parts = {n: max(1, problem.inputs * n // max(counts)) for n in counts}
+    with challenge_turns.workers(problem, KERNELS, found) as able:
+        for kind, inputs in (
+            ("rows", lambda *_: problem.inputs),
+            ("weak", lambda _, n: parts[n]),
+        ):
+            runs = challenge_turns.interleaved(able, counts, rounds, truth, inputs)
+            found[kind] = []
+            for name, title in KERNELS.items():
+                mine = [run for run in runs if run["program"] == name and run["round"]]
+                found[kind] += [{"program": title, **row} for row in scaled(mine, counts)]
+            for row in found[kind]:
+                edges = row["inputs"] * problem.network.edges
+                row["edges_per_second"] = edges / row["seconds_median"]
     found["operations"] = operations_of(problem, counts, rounds, truth)
     found["ways"] = ways_of(problem, counts, rounds, truth)
     found["batches"] = batches.measure(problem, 1, max(counts), rounds, truth)
@@ -154,29 +149,20 @@ def operations_of(
     problem: Problem, counts: list[int], rounds: int, truth: np.ndarray
 ) -> list[dict[str, Any]]:
     """Return the seconds of each operation of the sparse kernel, on each number of threads."""
-    import sparse_loop
 
     def program(n: int) -> dict[str, Any]:
-        seconds, found = sparse_loop.timed(problem.network, problem.features, n)
-        check = "PASSED" if np.array_equal(found, truth) else "FAILED"
-        each = dict(zip(sparse_loop.OPERATIONS, seconds.sum(axis=0).tolist(), strict=True))
-        return {"seconds": float(seconds.sum()), "check": check, "each": each}
+        seconds, found = loops.timed(problem.network, problem.features, n)
+        facts = {"nthreads": n, "inputs": problem.inputs}
+        facts["check"] = checked(np.array_equal(found, truth))
+        each = [facts | {"seconds": taken} for taken in seconds.sum(axis=0).tolist()]
+        return {"seconds": float(seconds.sum()), "each": each}
 
-    turns = in_turn({n: lambda n=n: program(n) for n in counts}, rounds, warm=0, pause=0.1)
-    rows = []
-    for name in sparse_loop.OPERATIONS:
-        runs = [
-            {
-                "nthreads": n,
-                "inputs": problem.inputs,
-                "seconds": run["each"][name],
-                "check": run["check"],
-            }
-            for n in counts
-            for run in turns.runs[n]
-        ]
-        rows += [{"operation": name, **row} for row in scaled(runs, counts)]
-    return rows
+    turns = in_turn({n: partial(program, n) for n in counts}, rounds, warm=0, pause=0.1)
+    return [
+        {"operation": name, **row}
+        for k, name in enumerate(loops.OPERATIONS)
+        for row in scaled([run["each"][k] for n in counts for run in turns.runs[n]], counts)
+    ]
 
 
 def ways_of(
@@ -186,25 +172,25 @@ def ways_of(
 
     OpenMP divides each operation, or each thread takes a part of the rows through all layers.
     """
-    import sparse_loop
-
     network, count = problem.network, max(1, problem.inputs // BUSY_SHARE)
     X, truth, rows = problem.features[:count, :].new(), truth[truth < count], []
-    whole = partial(sparse_loop.in_batches, partial(sparse_loop.sparse, network), X)
-    ways = {
-        "OpenMP in each operation": lambda n: whole(n, count),
-        "parts of the rows": partial(sparse_loop.in_parts, network, X),
+    ways: dict[str, Callable[[int], np.ndarray]] = {
+        "OpenMP in each operation": partial(
+            loops.categories, partial(loops.sparse, network), loops.batches(X)
+        ),
+        "parts of the rows": partial(loops.in_parts, network, X),
     }
 
-    def program(way: str, n: int) -> dict[str, Any]:
-        began = perf_counter()
-        found = ways[way](n)
-        check = "PASSED" if np.array_equal(found, truth) else "FAILED"
-        return {"nthreads": n, "inputs": count, "seconds": perf_counter() - began, "check": check}
+    def program(way: str, n: int) -> Callable[[], dict[str, Any]]:
+        facts = {"nthreads": n, "inputs": count}
+        return timed(
+            partial(ways[way], n),
+            lambda found: facts | {"check": checked(np.array_equal(found, truth))},
+        )
 
     for neighbour in ("nothing", "a busy process"):
         loop = [sys.executable, "-c", "pass" if neighbour == "nothing" else "while True: pass"]
-        programs = {(way, n): partial(program, way, n) for way in ways for n in counts}
+        programs = {(way, n): program(way, n) for way in ways for n in counts}
         with subprocess.Popen(loop) as process:
             turns = in_turn(programs, rounds, pause=0.1)
             process.kill()
@@ -216,79 +202,39 @@ def ways_of(
 
 def scaled(runs: Sequence[dict[str, Any]], counts: list[int]) -> list[dict[str, Any]]:
     """Return a row for each number of threads; speed-ups are median ratios of rates over rounds."""
-    few = counts[0]
-    base = [run for run in runs if run["nthreads"] == few]
-    rows = []
+    few, rows = counts[0], []
+    of = {n: [run for run in runs if run["nthreads"] == n] for n in counts}
     for n in counts:
-        mine = [run for run in runs if run["nthreads"] == n]
-        seconds = [run["seconds"] for run in mine]
-        ratios = [
-            (some["inputs"] / some["seconds"]) / (one["inputs"] / one["seconds"])
-            for one, some in zip(base, mine, strict=True)
-        ]
-        rows.append(
-            {
-                "threads": n,
-                "inputs": mine[0]["inputs"],
-                "seconds_median": median(seconds),
-                "seconds_min": min(seconds),
-                "seconds_max": max(seconds),
-                "speed_up": median(ratios),
-                "speed_up_min": min(ratios),
-                "speed_up_max": max(ratios),
-                "efficiency": median(ratios) * few / n,
-                "check": min(run["check"] for run in mine),
-            }
-        )
-        if "cpu" in mine[0]:
-            rows[-1]["cpu_to_wall"] = median(run["cpu"] / run["seconds"] for run in mine)
+        gains = ratios(of[few], of[n])
+        row = {"threads": n, **summary(of[n]), "speed_up": median(gains)}
+        row |= {"speed_up_min": min(gains), "speed_up_max": max(gains)}
+        rows.append(row | {"efficiency": row["speed_up"] * few / n})
     return rows
 
 
 def show(network: dict[str, Any]) -> None:
     """Print the tables of a network."""
-    head = ["threads", "seconds", "least", "speed-up", "efficiency"]
-
-    def cells(row: dict[str, Any]) -> list[str]:
-        return [
-            str(row["threads"]),
-            f"{row['seconds_median']:.3f}",
-            f"{row['seconds_min']:.3f}",
-            f"{row['speed_up']:.2f}",
-            f"{row['efficiency']:.0%}",
-        ]
-
-    for name, title in (("rows", "program"), ("weak", "weak scaling")):
+    heads = {
+        "program": "program", "operation": "sparse kernel", "way": "LAGraph's operations",
+        "next_to": "next to", "inputs": "inputs", "threads": "threads", "seconds_median": "seconds",
+        "seconds_min": "least", "speed_up": "speed-up", "efficiency": "efficiency",
+        "edges_per_second": "edges/s", "cpu_to_wall": "cpu/wall", "check": "categories",
+    }  # fmt: skip
+    for kind in ("rows", "weak", "operations", "ways"):
+        if kind == "weak":
+            print("\nweak scaling")
         report.table(
-            [title, "inputs", *head, "edges/s", "cpu/wall", "categories"],
-            [
-                [
-                    row["program"],
-                    row["inputs"],
-                    *cells(row),
-                    f"{row['edges_per_second']:.3g}",
-                    f"{row['cpu_to_wall']:.2f}",
-                    row["check"],
-                ]
-                for row in network[name]
-            ],
+            [{head: row[k] for k, head in heads.items() if k in row} for row in network[kind]]
         )
-    report.table(
-        ["sparse kernel", *head, "categories"],
-        [[row["operation"], *cells(row), row["check"]] for row in network["operations"]],
-    )
-    report.table(
-        ["LAGraph's operations", "next to", *head, "categories"],
-        [[row["way"], row["next_to"], *cells(row), row["check"]] for row in network["ways"]],
-    )
     most = max(row["threads"] for row in network["operations"])
     last = [row for row in network["operations"] if row["threads"] == most]
     worst = min(last, key=lambda row: row["efficiency"])
+    share = worst["seconds_median"] / sum(row["seconds_median"] for row in last)
     print(
         f"least efficient on {most} threads: {worst['operation']}, {worst['efficiency']:.0%}"
-        f" ({worst['seconds_median'] / sum(row['seconds_median'] for row in last):.0%} of the time)"
+        f" ({share:.0%} of the time)"
     )
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

@@ -5,7 +5,7 @@
 
 The paper's filter removes the inputs whose activations are all zero after a layer. This script runs
 a loop over single GraphBLAS calls with and without the filter, with activations in sparse and in
-full matrices (`support/sparse_loop.py`); gbdnn always drops such inputs. With ``--device cuda`` the
+full matrices (`support/loops.py`); gbdnn always drops such inputs. With ``--device cuda`` the
 loop calls cuSPARSE instead, through CuPy: CSR weights x dense activations, and CSR x CSR, from
 features to categories on the GPU; ``--device cpu`` runs the same code with SciPy. The published
 times are of two GPUs. Tables VII to IX contain edge rates, which this script computes from the
@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any
 import gbdnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import loops
 import papers
 import peers
-import problems
-import sparse_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +40,13 @@ _ENTRIES = 1 << 26  # maximum of a batch's activations on a GPU
 _DROPS = ((False, "all inputs kept"), (True, "dead inputs dropped"))
 
 
-def measure(study: papers.Study, neurons: int, layers: int, device: str | None) -> None:
+def measure(study: papers.Study, neurons: int, layers: int, device: papers.Device = None) -> None:
     """Time both kernels with and without the filter, and gbdnn."""
     study.published(neurons, layers, ["wang"])
     problem = study.problem(neurons, layers)
     infer = partial(gbdnn.infer, problem.network, problem.features, deduplicate=False)
     for count in study.counts():
-        programs = {} if device else loops(problem, count)
+        programs = {} if device else graphblas_loops(problem, count)
         programs["gbdnn, every input"] = partial(infer, nthreads=count)
         study.compare(problem, programs, count, rounds=1)
     if device:
@@ -55,31 +54,32 @@ def measure(study: papers.Study, neurons: int, layers: int, device: str | None) 
         study.compare(problem, array_loops(problem, device), 1, rounds=1, on=where)
 
 
-def loops(problem: Problem, count: int) -> dict[str, Callable[[], Any]]:
+def graphblas_loops(problem: Problem, count: int) -> dict[str, Callable[[], Any]]:
     """Return loops of GraphBLAS calls by name."""
     net, X = problem.network, problem.features
-    weights, programs = sparse_loop.columnwise(net), {}
-    for drops, words in _DROPS:
-        step = partial(sparse_loop.sparse, net, drops=drops)
-        programs[f"sparse matrices, {words}"] = partial(sparse_loop.in_batches, step, X, count)
-        step = partial(sparse_loop.full, net, weights=weights, drops=drops)
-        programs[f"full matrices, {words}"] = partial(
-            sparse_loop.in_batches, step, X, count, _BLOCK
+    kinds = {
+        "sparse": (loops.sparse, loops.batches(X, entries=loops.FEW_ENTRIES)),
+        "full": (partial(loops.full, weights=loops.columnwise(net)), loops.batches(X, _BLOCK)),
+    }
+    return {
+        f"{kind} matrices, {words}": partial(
+            loops.categories, partial(infer, net, drop=drop), parts, count
         )
-    return programs
+        for drop, words in _DROPS
+        for kind, (infer, parts) in kinds.items()
+    }
 
 
 def array_loops(problem: Problem, device: str) -> dict[str, Callable[[], Any]]:
     """Return loops of CuPy or SciPy by name."""
-    arrays, library = problems.arrays(problem), "CuPy" if device == "cuda" else "SciPy"
+    library = "CuPy" if device == "cuda" else "SciPy"
     batch = _ENTRIES // problem.features.ncols if device == "cuda" else _BLOCK
     return {
-        f"{library}, {product}, {words}": peer(arrays, drop, device).ready(1, batch, problem.inputs)
+        f"{library}, {product}, {words}": peer(problem, drop, device)(1, batch, problem.inputs)
         for product, peer in (("CSR x dense", peers.scipy_dense), ("CSR x CSR", peers.scipy_csr))
         for drop, words in _DROPS
     }
 
 
 if __name__ == "__main__":
-    title = "Wang et al., cuSPARSE, tables IV to IX"
-    papers.run(measure, title, device=(papers.Device, None))
+    papers.run(measure, "Wang et al., cuSPARSE, tables IV to IX")

@@ -24,31 +24,27 @@ import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import memory
+import options
 import problems
 import report
-from turns import in_turn, timed
+from turns import checked, in_turn, timed
 
 if TYPE_CHECKING:
     import gbdnn
     from gbdnn.challenge import Problem
 
+USUAL = problems.Choice(neurons=4096)
+
 
 def main(
-    neurons: problems.Neurons = 4096,
-    layers: problems.Layers = 120,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    seed: problems.Seed = 0,
+    choice: problems.Choice = USUAL,
     nthreads: Annotated[
         int | None, typer.Option(min=1, help="Threads; default: that of GraphBLAS.")
     ] = None,
-    engine: problems.Engines = None,
-    rounds: Annotated[
-        int,
-        typer.Option(min=0, help="Timed runs of each engine."),
-    ] = 1,
-    deduplicate: problems.Deduplicate = True,
+    engine: options.Several = None,
+    rounds: Annotated[int, typer.Option(min=0, help="Timed runs of each engine.")] = 1,
+    deduplicate: options.Deduplicate = True,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Stream the network from this store.")
     ] = None,
@@ -60,61 +56,37 @@ def main(
         float, typer.Option("--memory", min=0, metavar="GIB", help="As for infer, in GiB.")
     ] = 0.5,
     check: Annotated[bool, typer.Option(help="Check all categories, which takes long.")] = False,
-    json_file: problems.Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Run gbdnn on a larger network, and report seconds, edge rate, categories and memory."""
     import graphblas as gb
-    import memory
-
-    import gbdnn
-    from gbdnn import challenge
 
     gb.Vector("FP32", 1).wait()  # GraphBLAS is loaded and initialised
     libraries = memory.now()
     nthreads = nthreads or int(gb.ss.global_context["nthreads"])
-    if store is None and features is None:
-        problem = problems.build(neurons, layers, inputs, data, images, seed)
-    else:
-        if data is not None:
-            raise typer.BadParameter("--data goes without --store and --features")
-        X = _features(features, neurons, inputs, images)
-        net = gbdnn.radixnet(neurons, layers, seed=seed) if store is None else None
-        called = f"{neurons} neurons x {layers} layers, generated (seed {seed})"
-        problem = challenge.Problem(
-            name=f"{called}, on {X.nrows} inputs",
-            network=net or _stored(store, neurons, layers, seed),
-            features=X,
-            seed=seed,
-        )
-    found = report.facts(
+    problem = _problem(choice, store, features)
+    found = report.started(
         problem, nthreads=nthreads, deduplicate=deduplicate, streamed=store is not None
     )
-    report.heading(found)
-
-    budget_bytes = int(budget * 2**30)
-    before = memory.now()
-    engines = problems.words(engine, ["auto"])
-    options = problems.merging(deduplicate) | {"memory": budget_bytes, "nthreads": nthreads}
+    before, size = memory.now(), int(budget * 2**30)
+    engines = options.words(engine, ["auto"])
+    given = problems.merging(deduplicate) | {"memory": size, "nthreads": nthreads}
+    calls = {each: partial(_run, problem, each, given) for each in engines}
     with memory.Peak() as peak:
-        first = {engines[0]: _run(problem, engines[0], options)}
-    first |= {each: _run(problem, each, options) for each in engines[1:]}
-    first_run = {each: run["seconds"] for each, run in first.items()}
-    answers = [run["rows"] for run in first.values()]
-    if rounds:
-        calls = {each: partial(_run, problem, each, options) for each in engines}
-        turns = in_turn(calls, rounds, warm=0)
-        runs = {each: turns.seconds(each) for each in engines}
-        answers += [run["rows"] for each in engines for run in turns.runs[each]]
-    else:
-        runs = {each: [seconds] for each, seconds in first_run.items()}
+        first = {engines[0]: calls[engines[0]]()}
+    first |= {each: calls[each]() for each in engines[1:]}
+    turns = in_turn(calls, rounds, warm=0)
+    runs = {each: turns.seconds(each) or [run["seconds"]] for each, run in first.items()}
+    answers = [run["rows"] for run in (*first.values(), *turns.every())]
     rows, seconds = answers[0], runs[engines[0]]
     agree = all(np.array_equal(rows, other) for other in answers)
     rate = problem.inputs * problem.network.edges / median(seconds)
+    right = not check or np.array_equal(rows, problems.true_categories(problem)[0])
     found |= {
         "engine": engines[0],
         "rounds": rounds,
         "seconds": runs,
-        "seconds_first": first_run,
+        "seconds_first": {each: run["seconds"] for each, run in first.items()},
         "ratios": {
             each: median(other / own for own, other in zip(seconds, runs[each], strict=True))
             for each in engines
@@ -122,24 +94,23 @@ def main(
         "edges_per_second": rate,
         "categories": len(rows),
         "agree": agree,
-        "check": _check(problem, rows) if check else "NOT CHECKED",
+        "check": checked(right) if check else "NOT CHECKED",
         "memory_libraries": libraries,
         "memory_before": before,
         "memory_peak": peak.most,
     }
     report.table(
-        ["engine", "threads", "first s", "median s", "min s", f"to {engines[0]}"],
         [
-            (
-                each,
-                nthreads,
-                f"{first_run[each]:.3f}",
-                f"{median(runs[each]):.3f}",
-                f"{min(runs[each]):.3f}",
-                f"x {found['ratios'][each]:.2f}",
-            )
+            {
+                "engine": each,
+                "threads": nthreads,
+                "first s": found["seconds_first"][each],
+                "median s": median(runs[each]),
+                "min s": min(runs[each]),
+                f"to {engines[0]}": found["ratios"][each],
+            }
             for each in engines
-        ],
+        ]
     )
     print(
         f"\n{engines[0]}: {rate:.3g} edges/s, {len(rows)} categories ({found['check']};"
@@ -147,23 +118,37 @@ def main(
         f"memory: {memory.mib(libraries)} with the libraries, {memory.mib(before)} before"
         f" inference, {memory.mib(peak.most)} at most\n"
         f"inference took {memory.mib((peak.most or 0) - (before or 0))}, with the answer; the"
-        f" budget is {memory.mib(budget_bytes)}"
+        f" budget is {memory.mib(size)}"
     )
-    report.write(json_file, found)
-    if found["check"] == "FAILED" or not agree:
-        raise typer.Exit(1)
+    report.finish(json_file, found, [found, {"check": checked(agree)}])
 
 
-def _run(problem: Problem, engine: str, options: dict[str, Any]) -> dict[str, Any]:
+def _run(problem: Problem, engine: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return seconds and categories (`rows`)."""
     import gbdnn
 
-    run = timed(
-        lambda: gbdnn.infer(problem.network, problem.features, engine=engine, **options),
-        lambda Y: {"rows": gbdnn.categories(Y)},
-    )()
+    infer = partial(gbdnn.infer, problem.network, problem.features, engine=engine, **given)
+    run = timed(infer, lambda Y: {"rows": gbdnn.categories(Y)})()
     print(f"{engine}: {run['seconds']:.3f} s", flush=True)
     return run
+
+
+def _problem(choice: problems.Choice, store: Path | None, features: Path | None) -> Problem:
+    """Return the problem, with the network or the features of a store."""
+    import gbdnn
+    from gbdnn import challenge
+
+    if store is None and features is None:
+        return choice.build()
+    if choice.data is not None:
+        raise typer.BadParameter("--data goes without --store and --features")
+    X = _features(features, choice)
+    sizes = choice.neurons, choice.layers, choice.seed
+    net = gbdnn.radixnet(*sizes[:2], seed=sizes[2]) if store is None else _stored(store, *sizes)
+    name = "{} neurons x {} layers, generated (seed {})".format(*sizes)
+    return challenge.Problem(
+        name=f"{name}, on {X.nrows} inputs", network=net, features=X, seed=choice.seed
+    )
 
 
 def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network:
@@ -180,25 +165,20 @@ def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network
     return net
 
 
-def _features(folder: Path | None, neurons: int, inputs: int | None, images: Path | None) -> Any:
+def _features(folder: Path | None, choice: problems.Choice) -> Any:
     """Return features made from images, or kept in a store, which is created if necessary."""
     import gbdnn
 
     if folder is None or not (folder / "index.json").exists():
-        X = problems.build(neurons, 1, inputs, None, images).features
+        X = choice.build(layers=1).features
         if folder is not None:
             gbdnn.save(X, folder)
         return X
     X = gbdnn.load(folder)
-    if X.shape != (inputs or problems.INPUTS, neurons):
+    if X.shape != (choice.inputs or problems.INPUTS, choice.neurons):
         raise SystemExit(f"{folder} holds other features, of shape {X.shape}")
     return X
 
 
-def _check(problem: Problem, rows: np.ndarray) -> str:
-    truth, _ = problems.true_categories(problem)
-    return "PASSED" if np.array_equal(rows, truth) else "FAILED"
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

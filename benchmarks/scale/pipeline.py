@@ -8,7 +8,6 @@ shows seconds and bytes sent for each cut.
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -19,24 +18,23 @@ from typing import Annotated, Any
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
 import problems
-from turns import in_turn, timed
+import report
+from turns import checked, in_turn, timed
+
+USUAL = problems.Choice(neurons=4096, inputs=20_000)
 
 
 def main(
-    neurons: problems.Neurons = 4096,
-    layers: problems.Layers = 120,
-    inputs: problems.Inputs = 20_000,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    seed: problems.Seed = 0,
+    choice: problems.Choice = USUAL,
     cuts: Annotated[
         list[str] | None,
         typer.Option(metavar="K,...", help="First layers of ranks 1, 2, ...; may be repeated."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 3,
-    deduplicate: problems.Deduplicate = True,
-    json_file: problems.Json = None,
+    rounds: options.Rounds = 3,
+    deduplicate: options.Deduplicate = True,
+    json_file: options.Json = None,
 ) -> None:
     """Time one process and the pipeline, interleaved, and print medians."""
     from mpi4py import MPI
@@ -45,30 +43,30 @@ def main(
 
     comm = MPI.COMM_WORLD
     # Only the first rank needs the features.
-    given = (inputs, data, images) if comm.rank == 0 else (1, data, None)
-    problem = problems.build(neurons, layers, *given, seed)
-    net, X, options = problem.network, problem.features, problems.merging(deduplicate)
+    problem = choice.build(**({"inputs": 1, "images": None} if comm.rank else {}))
+    net, X, given = problem.network, problem.features, problems.merging(deduplicate)
     asked = [None, *(list(map(int, each.split(","))) for each in cuts or [])]
     reports: dict[str, Any] = {}
-    expected = None if comm.rank else gbdnn.infer(net, X, nthreads=comm.size, **options)
 
     def one_process() -> Any:
-        return None if comm.rank else gbdnn.infer(net, X, nthreads=comm.size, **options)
+        return None if comm.rank else gbdnn.infer(net, X, nthreads=comm.size, **given)
+
+    expected = one_process()
 
     def pipeline(name: str, cuts: list[int] | None) -> Any:
         return gbdnn.distributed.pipeline(
-            net, X, comm=comm, cuts=cuts, nthreads=1, **options,
+            net, X, comm=comm, cuts=cuts, nthreads=1, **given,
             report=lambda stats: reports.__setitem__(name, stats),
         )  # fmt: skip
 
-    def checked(Y: Any) -> dict[str, bool]:
+    def compared(Y: Any) -> dict[str, bool]:
         _wait(comm)
         return {"equal": Y is None or Y.isequal(expected, check_dtype=True)}
 
-    calls = {"one process": timed(one_process, checked)}
+    calls = {"one process": timed(one_process, compared)}
     for each in asked:
         name = "cut by a sample" if each is None else f"cut at {each}"
-        calls[name] = timed(partial(pipeline, name, each), checked)
+        calls[name] = timed(partial(pipeline, name, each), compared)
     turns = in_turn(calls, rounds)
     if comm.rank:
         return
@@ -78,13 +76,10 @@ def main(
         rows.append({"name": name, "seconds": turns.seconds(name), "ranks": ranks})
         sent = ", ".join(f"{rank['layers']} sent {rank['sent'] / 1e6:.1f} MB" for rank in ranks)
         print(f"{name:<18} {turns.median(name):.2f} s  {sent}")
-    every = [run for kept in (turns.first, turns.runs) for runs in kept.values() for run in runs]
-    equal = all(run["equal"] for run in every)
+    equal = all(run["equal"] for run in turns.every())
     print("answers are equal" if equal else "FAILED: answers differ")
-    if json_file is not None:
-        found = {"ranks": comm.size, "equal": equal, "runs": rows}
-        json_file.write_text(json.dumps(found, indent=2) + "\n")
-    raise SystemExit(0 if equal else 1)
+    found = {"ranks": comm.size, "equal": equal, "runs": rows}
+    report.finish(json_file, found, [{"check": checked(equal)}])
 
 
 def _wait(comm: Any) -> None:
@@ -95,4 +90,4 @@ def _wait(comm: Any) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

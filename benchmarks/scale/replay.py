@@ -27,6 +27,7 @@ from scipy.optimize import nnls
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import batches
+import options
 import papers
 import problems
 
@@ -47,23 +48,24 @@ Published seconds are of inference alone: compare them with the slowest machine'
 def main(
     network: Annotated[str, typer.Option(metavar="NxL", help="Neurons x layers.")] = "4096x120",
     inputs: Annotated[int, typer.Option(min=64, help="Measured inputs.")] = 20_000,
-    images: problems.Images = None,
+    images: options.Images = None,
     measured: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON of this script or of threads.py.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Measured workers.")] = 2,
-    nthreads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = 1,
+    workers: options.Count = 2,
+    nthreads: options.Count = 1,
     pool: Annotated[str, typer.Option(help="spawned, or threads for large networks.")] = "spawned",
-    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
+    rounds: options.Rounds = 5,
     layers_to: Annotated[int | None, typer.Option(help="Simulate a deeper network.")] = None,
     inputs_to: Annotated[int, typer.Option(help="Simulated inputs.")] = problems.INPUTS,
     bandwidth: Annotated[float, typer.Option(help="Of a link, in GB/s.")] = 1.25,
     latency: Annotated[float, typer.Option(help="In microseconds.")] = 50.0,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
+    quick: options.Quick = False,
+    json_file: options.Json = None,
 ) -> None:
     """Measure batches, or read their times, and simulate machines."""
-    study = papers.Study("Machines, simulated", quick, json_file)
+    study = papers.Study(quick=quick, json_file=json_file)
+    study.title = "Machines, simulated"
     if measured is not None:
         read = json.loads(measured.read_text(encoding="utf-8"))
         read = read.get("results", read)  # of `many_cores.py`
@@ -71,7 +73,7 @@ def main(
     else:
         neurons, layers = map(int, network.split("x"))
         sizes = (8, 240) if quick else (layers, inputs)
-        problem = problems.build(neurons, *sizes, images=images)
+        problem = problems.Choice(neurons, *sizes, images=images).build()
         every = [batches.measure(problem, workers, nthreads, 1 if quick else rounds, pool=pool)]
     for found in every:
         neurons, layers = found["neurons"], layers_to or found["layers"]
@@ -209,4 +211,4 @@ def agreement(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

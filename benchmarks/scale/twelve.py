@@ -16,64 +16,55 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-import problems  # noqa: TC002 -- typer reads the annotations
+import options
+import papers
 import report
 
 HERE = Path(__file__).parent
-NETWORKS = [(n, layers) for n in (1024, 4096, 16384, 65536) for layers in (120, 480, 1920)]
 DEGREE = 32
 ENTRY = 24  # bytes of an edge in memory, with its prepared copy
 
 
 def main(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder for the results.")],
-    networks: Annotated[
-        list[str] | None,
-        typer.Option("--network", metavar="NxL", help="By comma or repetition; default: all."),
-    ] = None,
-    inputs: problems.Inputs = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Official weights of 1024 neurons x 120 layers."),
-    ] = None,
-    images: problems.Images = None,
-    nthreads: Annotated[int | None, typer.Option(min=1, help="Threads.")] = None,
+    network: options.Several = None,
+    inputs: options.Inputs = None,
+    data: options.Data = None,
+    images: options.Images = None,
+    nthreads: Annotated[int | None, typer.Option(min=1)] = None,
     stores: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for stores, up to 16 GB.")
     ] = None,
     keep: Annotated[bool, typer.Option(help="Keep the stores.")] = False,
 ) -> None:
     """Measure the missing cases, the smallest networks first."""
-    asked = [name for item in networks or [] for name in item.split(",")]
-    known = {f"{n}x{layers}": (n, layers) for n, layers in NETWORKS}
-    if unknown := [name for name in asked if name not in known]:
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(known)}")
     results.mkdir(parents=True, exist_ok=True)
     stores = stores or results / "stores"
-    chosen = [known[name] for name in asked or known]
+    chosen = papers.named(network, papers.SIZES)
     left = Counter(neurons for neurons, _ in chosen)
-    for neurons, layers in sorted(chosen, key=lambda each: each[0] * each[1]):
-        options = ["--neurons", neurons, "--layers", layers]
+    for neurons, layers in chosen:
+        words = ["--neurons", neurons, "--layers", layers]
         for name, value in (("inputs", inputs), ("images", images), ("nthreads", nthreads)):
-            options += [] if value is None else [f"--{name}", value]
+            words += [] if value is None else [f"--{name}", value]
         store, features = stores / f"{neurons}x{layers}", stores / f"features-{neurons}"
         edges = DEGREE * neurons * layers
         if is_official := data is not None and (neurons, layers) == (1024, 120):
-            options += ["--data", data]
+            words += ["--data", data]
         else:
             stores.mkdir(parents=True, exist_ok=True)
-            options += ["--features", features]
+            words += ["--features", features]
         if not is_official and ENTRY * edges > memory() / 4:
-            options += ["--store", store, "--memory", 4]
-        options += ["--rounds", 3 if edges < 1 << 26 else 1 if edges < 1 << 28 else 0]
+            words += ["--store", store, "--memory", 4]
+        words += ["--rounds", 3 if edges < 1 << 26 else 1 if edges < 1 << 28 else 0]
         for kind in ("no-deduplicate", "deduplicate"):
-            measure(results / f"{neurons}x{layers}-{kind}.json", [*options, f"--{kind}"])
+            measure(results / f"{neurons}x{layers}-{kind}.json", [*words, f"--{kind}"])
         left[neurons] -= 1
         if not keep:
             shutil.rmtree(store, ignore_errors=True)
@@ -106,18 +97,13 @@ def show(results: Path) -> None:
     sys.path.insert(0, str(HERE.parents[1] / "docs"))
     import measured
 
-    rows: list[list[str]] = []
-    lines: list[str] = []
-    for neurons, layers in NETWORKS:
-        for kind in ("no-deduplicate", "deduplicate"):
-            file = results / f"{neurons}x{layers}-{kind}.json"
-            if file.exists():
-                found = json.loads(file.read_text(encoding="utf-8"))
-                lines.append(measured.run_line(found, "twelve"))
-                rows.append(measured.run_row(found))
-    report.table(["network", "inputs", "seconds", "edges/s", "peak GiB", "categories"], rows)
-    print("\n" + "\n".join(lines))
+    kinds = product(papers.SIZES, ("no-deduplicate", "deduplicate"))
+    files = [results / f"{neurons}x{layers}-{kind}.json" for (neurons, layers), kind in kinds]
+    runs = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+    head = ("network", "inputs", "seconds", "edges/s", "peak GiB", "categories")
+    report.table([dict(zip(head, measured.run_row(each), strict=True)) for each in runs])
+    print("", *(measured.run_line(each, "twelve") for each in runs), sep="\n")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

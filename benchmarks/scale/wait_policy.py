@@ -28,11 +28,11 @@ import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-import papers
+import options
 import problems
 import report
-from programs import KERNELS, Worker
-from turns import in_turn
+from peers import KERNELS, PROGRAMS
+from turns import checked, in_turn, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,14 +43,14 @@ RUNS = 3  # timed runs per process
 
 
 def main(
-    neurons: problems.Neurons = 1024,
-    layers: problems.Layers = 120,
-    inputs: Annotated[int, typer.Option(min=1)] = 10_000,
-    images: problems.Images = None,
+    neurons: options.Count = 1024,
+    layers: options.Count = 120,
+    inputs: options.Count = 10_000,
+    images: options.Images = None,
     nthreads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Processes per policy.")] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="Sparse kernel, small.")] = False,
-    json_file: problems.Json = None,
+    quick: options.Quick = False,
+    json_file: options.Json = None,
 ) -> None:
     """Compare OpenMP wait policies; print seconds and ratios to the default."""
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
@@ -58,15 +58,13 @@ def main(
     names = list(KERNELS)
     if quick:
         names, layers, inputs, rounds = ["gbdnn-sparse"], 12, 256, 1
-    problem = problems.build(neurons, layers, inputs, images=images)
-    threads = nthreads or int(report.circumstances()["machine"]["cores"])
-    found = report.facts(problem, threads=threads, rounds=rounds)
-    print(problem.name)
-    report.say_load(found)
+    problem = problems.Choice(neurons, layers, inputs, images=images).build()
+    found = report.started(problem, rounds=rounds)
+    threads = found["threads"] = nthreads or int(found["machine"]["cores"])
     truth, found["checked_against"] = problems.true_categories(problem)
     with tempfile.TemporaryDirectory() as folder:
         problems.save(problem, Path(folder))
-        once = partial(run, Path(folder), inputs, threads, truth)
+        once = partial(run, folder, inputs, threads, truth)
         kinds = [(c, name, p) for c in CONDITIONS for name in names for p in POLICIES]
         turns = in_turn({kind: partial(once, *kind) for kind in kinds}, rounds, warm=0, told=tell)
     found["rows"] = [
@@ -74,38 +72,28 @@ def main(
             "condition": condition,
             "program": KERNELS[name],
             "policy": policy,
-            "seconds_median": turns.median((condition, name, policy)),
-            "seconds_min": min(turns.seconds((condition, name, policy))),
-            "seconds_max": max(turns.seconds((condition, name, policy))),
+            **summary(turns.runs[condition, name, policy]),
             "to_unset": median(turns.ratios((condition, name, policy), (condition, name, "unset"))),
-            "check": min(each["check"] for each in turns.runs[condition, name, policy]),
         }
         for condition, name, policy in kinds
     ]
-    report.table(
-        list(found["rows"][0]), [list(map(papers.cell, row.values())) for row in found["rows"]]
-    )
-    report.write(json_file, found)
-    if any(row["check"] == "FAILED" for row in found["rows"]):
-        raise typer.Exit(1)
+    report.table(found["rows"])
+    report.finish(json_file, found, found["rows"])
 
 
-def run(folder: Path, inputs: int, threads: int, truth: np.ndarray, *kind: str) -> dict[str, Any]:
+def run(folder: str, inputs: int, threads: int, truth: np.ndarray, *kind: str) -> dict[str, Any]:
     """Return the median time of one process under a policy."""
     condition, name, policy = kind
     environment = {} if policy == "unset" else {"OMP_WAIT_POLICY": policy}
-    worker = Worker(name, folder, inputs, **environment)
-    try:
-        worker.answer()  # wait until it is ready
-        with busy_process() if condition == "busy" else nullcontext():
-            answers = [worker.run(threads, inputs) for _ in range(1 + RUNS)]
-    finally:
-        worker.close()
+    with (
+        PROGRAMS.started([name], {}, folder, **environment) as able,
+        busy_process() if condition == "busy" else nullcontext(),
+    ):
+        ask = partial(able[name].ask, nthreads=threads, batch=None, inputs=inputs)
+        answers = [ask() for _ in range(1 + RUNS)]
     right = all(np.array_equal(each["categories"], truth) for each in answers)
-    return {
-        "seconds": median(each["seconds"] for each in answers[1:]),
-        "check": "PASSED" if right else "FAILED",
-    }
+    seconds = median(each["seconds"] for each in answers[1:])
+    return {"seconds": seconds, "check": checked(right)}
 
 
 @contextmanager
@@ -127,4 +115,4 @@ def tell(turn: int, kind: tuple[str, str, str], run: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)

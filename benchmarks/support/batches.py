@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pools
-from turns import in_turn
+from turns import checked, in_turn, timed
 
 import gbdnn
 
@@ -57,15 +57,16 @@ def measure(
             over = gbdnn.distributed.Workers(
                 executor, count=workers, batch=size, order=order, stats=records.append
             )
-            began = perf_counter()
-            Y = gbdnn.infer(
-                network[:depth], problem.features,
+            infer = partial(
+                gbdnn.infer, network[:depth], problem.features,
                 executor=over, nthreads=nthreads, deduplicate=False,
             )  # fmt: skip
-            seconds = perf_counter() - began
-            right = depth < layers or np.array_equal(gbdnn.categories(Y), truth)
-            records.sort(key=lambda record: record.batch)
-            return {"seconds": seconds, "records": records, "right": right}
+
+            def then(Y: Any) -> dict[str, Any]:
+                right = depth < layers or np.array_equal(gbdnn.categories(Y), truth)
+                return {"records": sorted(records, key=attrgetter("batch")), "right": right}
+
+            return timed(infer, then)()
 
         turns = in_turn({name: partial(once, *case) for name, case in cases.items()}, rounds)
     right = all(run["right"] for runs in turns.runs.values() for run in runs)
@@ -76,7 +77,7 @@ def measure(
         "inputs": problem.inputs,
         "workers": workers,
         "threads": nthreads,
-        "check": "PASSED" if right else "FAILED",
+        "check": checked(right),
         "runs": {},
     }
     for name, runs in turns.runs.items():

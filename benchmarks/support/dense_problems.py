@@ -6,19 +6,17 @@ Programs read the problem from files, each in its own process, as NumPy arrays.
 from __future__ import annotations
 
 import itertools
-import json
-import re
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path  # noqa: TC003 -- for those who read the annotations
 from typing import Any
 
 import numpy as np
 
-_SPEC = re.compile(r"\d+(x\d+)?(-\d+(x\d+)?)*@[\d.]+(,[\d.]+)?")
 _CHECKED = 1000  # rows of a result that are compared
 
 
-@dataclass(frozen=True)
+@dataclass
 class DenseProblem:
     """A network with dense weights, and its inputs, in FP32.
 
@@ -30,8 +28,8 @@ class DenseProblem:
         ``W[i, j]`` is the edge from neuron i to neuron j.
     biases : list of ndarray, each of shape (neurons,)
         A bias for each neuron.
-    limits : list of (float or None, float or None)
-        Lower and upper limit of each layer's activations.
+    limits : list of (float, float), or ndarray, shape (layers, 2)
+        Lower and upper limit of each layer's activations, infinite if there is none.
     features : ndarray, shape (inputs, neurons of the first layer)
         The inputs.
     labels : ndarray
@@ -41,7 +39,7 @@ class DenseProblem:
     name: str
     weights: list[np.ndarray]
     biases: list[np.ndarray]
-    limits: list[tuple[float | None, float | None]]
+    limits: list[tuple[float, float]]
     features: np.ndarray
     labels: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -60,7 +58,12 @@ class DenseProblem:
         import gbdnn
 
         return gbdnn.Network(
-            gbdnn.Layer(W, b, activation="identity" if low is None else "relu", clip=high)
+            gbdnn.Layer(
+                W,
+                b,
+                activation="relu" if low == 0 else "identity",
+                clip=high if high < inf else None,
+            )
             for W, b, (low, high) in zip(self.weights, self.biases, self.limits, strict=True)
         )
 
@@ -68,40 +71,27 @@ class DenseProblem:
         """Return the `checked` rows of the result for the first `inputs` inputs in FP64."""
         Y = self.features[checked(inputs)].astype(np.float64)
         for W, b, limits in zip(self.weights, self.biases, self.limits, strict=True):
-            Y = Y @ W.astype(np.float64) + b
-            if any(limit is not None for limit in limits):
-                Y = np.clip(Y, *limits)
+            Y = np.clip(Y @ W.astype(np.float64) + b, *limits)
         return Y
 
     def save(self, folder: Path) -> None:
         """Write the arrays into `folder`, for `load`."""
-        for k, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
-            np.save(folder / f"W{k}.npy", W)
-            np.save(folder / f"b{k}.npy", b)
-        np.save(folder / "features.npy", self.features)
-        np.save(folder / "labels.npy", self.labels)
-        facts = {"name": self.name, "limits": self.limits}
-        (folder / "problem.json").write_text(json.dumps(facts))
+        rest = {"limits": self.limits, "features": self.features, "labels": self.labels}
+        np.savez(folder / "problem.npz", *self.weights, *self.biases, **rest)
 
 
 def load(folder: Path) -> DenseProblem:
     """Return the problem that `DenseProblem.save` wrote."""
-    facts = json.loads((folder / "problem.json").read_text())
-    weights, biases = (
-        [np.load(folder / f"{name}{k}.npy") for k in range(len(facts["limits"]))] for name in "Wb"
-    )
-    features, labels = (np.load(folder / f"{name}.npy") for name in ("features", "labels"))
-    return DenseProblem(facts["name"], weights, biases, facts["limits"], features, labels)
+    with np.load(folder / "problem.npz") as found:
+        limits, features, labels = (found[name] for name in ("limits", "features", "labels"))
+        layers = [found[f"arr_{k}"] for k in range(2 * len(limits))]
+    weights, biases = layers[: len(limits)], layers[len(limits) :]
+    return DenseProblem(folder.name, weights, biases, limits, features, labels)
 
 
 def checked(inputs: int) -> np.ndarray:
     """Return the rows of a result that are compared: all, or a thousand evenly spaced."""
     return np.unique(np.linspace(0, inputs - 1, min(inputs, _CHECKED)).astype(np.int64))
-
-
-def is_spec(text: str) -> bool:
-    """Whether a text is a valid `spec` of `random_problem`."""
-    return _SPEC.fullmatch(text) is not None
 
 
 def random_problem(spec: str, inputs: int, seed: int) -> DenseProblem:
@@ -134,9 +124,9 @@ def random_problem(spec: str, inputs: int, seed: int) -> DenseProblem:
         W[random.random((n, m)) >= share] = 0
         weights.append(W)
         biases.append(random.normal(0, 0.1, m).astype(np.float32))
-    limits: list[tuple[float | None, float | None]] = [(0.0, None)] * len(weights)
+    limits = [(0.0, inf)] * len(weights)
     if sizes[-1] == 10:
-        limits[-1] = (None, None)
+        limits[-1] = (-inf, inf)
     features = random.normal(0.3, 1, (inputs, sizes[0])).astype(np.float32)
     name = f"{words}, {body} %" + (f", last layer {last[0]} %" if last else "")
     return DenseProblem(name, weights, biases, limits, features)
@@ -164,7 +154,7 @@ def of_network(name: str, net: Any, features: np.ndarray, *labels: np.ndarray) -
         name,
         [layer.weights.to_dense(fill_value=0, dtype="FP32") for layer in net],
         [np.full(layer.ncols, layer.bias, np.float32) for layer in net],
-        [(0.0 if layer.activation == "relu" else None, layer.clip) for layer in net],
+        [(0.0 if layer.activation == "relu" else -inf, layer.clip or inf) for layer in net],
         features,
         *labels,
     )

@@ -8,9 +8,9 @@ in-place ReLU, 32-bit indices, column-wise activations with CSR weights, vectors
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
@@ -18,30 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import dense_problems
 import numpy as np
-from processes import Process, serve
+from processes import Programs, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     Ready = Callable[[int], Callable[[np.ndarray], Any]]
 
-OWN = ("infer", "compiled")
-TITLES = {
-    "infer": "gbdnn.infer",
-    "compiled": "gbdnn.compile",
-    "torch": "PyTorch dense",
-    "torch_csr": "PyTorch CSR",
-    "onnxruntime": "ONNX Runtime",
-    "openvino": "OpenVINO FP32",
-    "openvino_bf16": "OpenVINO bfloat16",
-    "deepsparse": "DeepSparse",
-}
-# Precision of programs that do not compute in FP32.
-PRECISIONS = {"openvino_bf16": "bfloat16"}
-
+# Programs are "own" (gbdnn) or compute in "bfloat16", the others in FP32.
+PROGRAMS = Programs(__file__)
 _MOST_CALLS = 300
 
 
+@PROGRAMS.add("gbdnn.infer", "own")
 def infer(folder: Path) -> Ready:
     """`gbdnn.infer`, which returns a Matrix."""
     import gbdnn
@@ -51,6 +40,7 @@ def infer(folder: Path) -> Ready:
     return lambda nthreads: partial(gbdnn.infer, net, nthreads=nthreads)
 
 
+@PROGRAMS.add("gbdnn.compile", "own")
 def compiled(folder: Path) -> Ready:
     """`gbdnn.compile`, which returns an array."""
     import gbdnn
@@ -59,6 +49,7 @@ def compiled(folder: Path) -> Ready:
     return lambda nthreads: gbdnn.compile(net, nthreads=nthreads)
 
 
+@PROGRAMS.add("PyTorch dense")
 def torch(folder: Path) -> Ready:
     """PyTorch with dense weights."""
     import torch
@@ -66,100 +57,120 @@ def torch(folder: Path) -> Ready:
     problem = dense_problems.load(folder)
     weights = [torch.from_numpy(np.ascontiguousarray(W.T)) for W in problem.weights]
     biases = [torch.from_numpy(b) for b in problem.biases]
-    layers = list(zip(weights, biases, problem.limits, strict=True))
 
-    @torch.inference_mode()
-    def run(x: np.ndarray) -> np.ndarray:
+    def forward(x: np.ndarray) -> np.ndarray:
         Y = torch.from_numpy(x)
-        for W, b, limits in layers:
+        for W, b, limits in zip(weights, biases, problem.limits, strict=True):
             Y = _limited(torch.nn.functional.linear(Y, W, b), *limits)
         return Y.numpy()
 
-    def ready(nthreads: int) -> Callable[[np.ndarray], np.ndarray]:
-        torch.set_num_threads(nthreads)
-        return run
-
-    return ready
+    return partial(_with_threads, torch, forward)
 
 
+@PROGRAMS.add("PyTorch CSR")
 def torch_csr(folder: Path) -> Ready:
     """PyTorch, CSR weights x dense activations."""
     import torch
 
-    warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
     problem = dense_problems.load(folder)
-    layers = [
-        (_csr(torch, W), torch.from_numpy(b), limits)
-        for W, b, limits in zip(problem.weights, problem.biases, problem.limits, strict=True)
-    ]
+    weights = [csr(torch, W) for W in problem.weights]
+    biases = [torch.from_numpy(b) for b in problem.biases]
 
-    @torch.inference_mode()
-    def run(x: np.ndarray) -> np.ndarray:
+    def forward(x: np.ndarray) -> np.ndarray:
         single = len(x) == 1
         Y = torch.from_numpy(x)[0] if single else torch.from_numpy(x).T.contiguous()
-        for W, b, limits in layers:
+        for W, b, limits in zip(weights, biases, problem.limits, strict=True):
             Y = _limited((W @ Y).add_(b if single else b[:, None]), *limits)
         return (Y[None] if single else Y.T).numpy()
 
-    def ready(nthreads: int) -> Callable[[np.ndarray], np.ndarray]:
-        torch.set_num_threads(nthreads)
-        return run
-
-    return ready
+    return partial(_with_threads, torch, forward)
 
 
+def _with_threads(torch: Any, forward: Callable[..., Any], nthreads: int) -> Callable[..., Any]:
+    torch.set_num_threads(nthreads)
+    return torch.inference_mode()(forward)
+
+
+def _limited(Z: Any, low: float, high: float) -> Any:
+    if low == -inf and high == inf:
+        return Z
+    return Z.relu_() if high == inf else Z.clamp_(low, high)
+
+
+def csr(torch: Any, W: np.ndarray) -> Any:
+    """Return ``W'`` in PyTorch's CSR format with 32-bit indices."""
+    import scipy.sparse as sp
+
+    warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
+    A = sp.csr_array(W.T)
+    arrays = (A.indptr.astype("i4"), A.indices.astype("i4"), A.data)
+    return torch.sparse_csr_tensor(*map(torch.from_numpy, arrays), A.shape)
+
+
+@PROGRAMS.add("ONNX Runtime")
 def onnxruntime(folder: Path) -> Ready:
     """ONNX Runtime with dense weights."""
     import onnxruntime
 
     model = _model(folder)
-
-    @cache
-    def ready(nthreads: int) -> Callable[[np.ndarray], np.ndarray]:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = nthreads, 1
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        (given,) = session.get_inputs()
-        rest = [each if isinstance(each, int) else -1 for each in given.shape[1:]]
-        return lambda x: session.run(None, {given.name: x.reshape(len(x), *rest)})[0]
-
-    return ready
+    return cache(lambda nthreads: onnx_session(onnxruntime, model, nthreads))
 
 
+def onnx_session(onnxruntime: Any, model: str | bytes, nthreads: int) -> Callable[[Any], Any]:
+    """Return a function that runs a model in ONNX Runtime."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = nthreads, 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    rest = [each if isinstance(each, int) else -1 for each in given.shape[1:]]
+    return lambda x: session.run(None, {given.name: x.reshape(len(x), *rest)})[0]
+
+
+@PROGRAMS.add("OpenVINO FP32")
 def openvino(folder: Path) -> Ready:
     """OpenVINO in FP32 with dense weights."""
     return _openvino(folder, "f32")
 
 
+@PROGRAMS.add("OpenVINO bfloat16", "bfloat16")
 def openvino_bf16(folder: Path) -> Ready:
     """OpenVINO in bfloat16, its default on processors with bfloat16 instructions."""
-    import openvino
-
-    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        raise ImportError("the processor has no instructions for bfloat16")
     return _openvino(folder, "bf16")
 
 
 def _openvino(folder: Path, precision: str) -> Ready:
+    core, model = openvino_core(precision), _model(folder)
+    request = cache(lambda *sizes: openvino_request(core, model, precision, *sizes))
+    return lambda nthreads: lambda x: request(len(x), nthreads)(x)
+
+
+def openvino_core(precision: str) -> Any:
+    """Return OpenVINO; raise ImportError if the processor lacks instructions for bfloat16."""
     import openvino
 
-    core, file = openvino.Core(), _model(folder)
-
-    @cache
-    def request(inputs: int, nthreads: int) -> Any:
-        model = core.read_model(file)
-        model.reshape([inputs, *list(model.input(0).partial_shape)[1:]])
-        options = {"INFERENCE_NUM_THREADS": nthreads, "NUM_STREAMS": 1}
-        options |= {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
-        network = core.compile_model(model, "CPU", options)
-        used = network.get_property("INFERENCE_PRECISION_HINT").to_string()
-        if used != precision:
-            raise ValueError(f"OpenVINO computes in {used}, not in {precision}")
-        return network.create_infer_request()
-
-    return lambda nthreads: lambda x: request(len(x), nthreads).infer([x], share_inputs=True)[0]
+    core = openvino.Core()
+    if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        raise ImportError("the processor has no instructions for bfloat16")
+    return core
 
 
+def openvino_request(
+    core: Any, file: str | bytes, precision: str, inputs: int, nthreads: int
+) -> Callable[[np.ndarray], Any]:
+    """Return a function that runs a model in OpenVINO on a number of inputs."""
+    model = core.read_model(file)
+    model.reshape([inputs, *list(model.input(0).partial_shape)[1:]])
+    options = {"INFERENCE_NUM_THREADS": nthreads, "NUM_STREAMS": 1}
+    options |= {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+    network = core.compile_model(model, "CPU", options)
+    used = network.get_property("INFERENCE_PRECISION_HINT").to_string()
+    if used != precision:
+        raise ValueError(f"OpenVINO computes in {used}, not in {precision}")
+    request = network.create_infer_request()
+    return lambda x: request.infer([x], share_inputs=True)[0]
+
+
+@PROGRAMS.add("DeepSparse")
 def deepsparse(folder: Path) -> Ready:
     """DeepSparse, which compiles for a number of inputs in the warm-up round."""
     os.environ["NM_DISABLE_ANALYTICS"] = "1"
@@ -174,22 +185,6 @@ def deepsparse(folder: Path) -> Ready:
     return lambda nthreads: lambda x: engine(len(x), nthreads).run([x])[0]
 
 
-PROGRAMS = {
-    each.__name__: each
-    for each in (
-        infer, compiled, torch, torch_csr, onnxruntime, openvino, openvino_bf16, deepsparse
-    )
-}  # fmt: skip
-
-
-def processes(names: Iterable[str], folder: Path, pythons: dict[str, str]) -> list[Process]:
-    """Start programs on the problem in a folder, some with their own interpreter."""
-    return [
-        Process(each, __file__, each, folder, python=pythons.get(each, sys.executable))
-        for each in names
-    ]
-
-
 def _model(folder: Path) -> str:
     """Return the file of the network in ONNX."""
     file = folder / "net.onnx"
@@ -198,51 +193,9 @@ def _model(folder: Path) -> str:
     return str(file)
 
 
-def _limited(Z: Any, low: float | None, high: float | None) -> Any:
-    if low is None and high is None:
-        return Z
-    return Z.relu_() if high is None else Z.clamp_(low, high)
-
-
-def _csr(torch: Any, W: np.ndarray) -> Any:
-    """Return ``W'`` with 32-bit indices."""
-    import scipy.sparse as sp
-
-    A = sp.csr_array(W.T)
-    return torch.sparse_csr_tensor(
-        *(torch.from_numpy(each) for each in (A.indptr.astype("i4"), A.indices.astype("i4"))),
-        torch.from_numpy(A.data),
-        A.shape,
-    )
-
-
-def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:
-    """Return a function that times calls of a program and checks its result."""
-    ready = PROGRAMS[name](folder)
-    features, labels = (np.load(folder / f"{each}.npy") for each in ("features", "labels"))
-
-    def run(nthreads: int, inputs: int, at_least: float, apart: float = 0.0) -> dict[str, Any]:
-        calls, Y = _timed(ready(nthreads), features[:inputs], at_least, apart)
-        Y = Y.to_dense(fill_value=0) if name == "infer" else Y
-        truth = np.load(folder / f"answer-{inputs}.npy")
-        largest = np.abs(truth).max() or 1.0
-        error = np.abs(Y[dense_problems.checked(inputs)] - truth).max() / largest
-        known = labels[:inputs]
-        right = float((Y.argmax(1)[: len(known)] == known).mean()) if len(known) else None
-        is_shaped = list(Y.shape) == [inputs, truth.shape[1]]
-        return {
-            "seconds": median(calls),
-            "calls": calls,
-            "error": float(error) if is_shaped else np.inf,
-            "right": right,
-        }
-
-    return run
-
-
-def _timed(
-    run: Callable[[np.ndarray], Any], x: np.ndarray, at_least: float, apart: float = 0.0
-) -> tuple[list[float], Any]:
+def timed_calls(
+    run: Callable[[Any], Any], x: Any, at_least: float, apart: float = 0.0
+) -> tuple[dict[str, Any], Any]:
     """Return the seconds of calls with pauses of `apart` ms, and a result."""
     taken: list[float] = []
     while True:
@@ -250,10 +203,33 @@ def _timed(
         Y = run(x)
         taken.append(perf_counter() - began)
         if sum(taken) >= at_least or len(taken) == _MOST_CALLS:
-            return taken, Y
+            return {"seconds": median(taken), "calls": taken}, Y
         if apart:
             sleep(apart / 1000)
 
 
+def p99(runs: list[dict[str, Any]]) -> float:
+    """Return the 99th percentile of all calls of runs."""
+    return float(np.percentile(np.concatenate([run["calls"] for run in runs]), 99))
+
+
+def _prepared(name: str, folder_name: str) -> Callable[..., dict[str, Any]]:
+    """Return a function that times calls of a program and checks its result."""
+    folder = Path(folder_name)
+    ready, problem = PROGRAMS[name].prepare(folder), dense_problems.load(folder)
+
+    def run(nthreads: int, inputs: int, at_least: float, apart: float) -> dict[str, Any]:
+        found, Y = timed_calls(ready(nthreads), problem.features[:inputs], at_least, apart)
+        Y = Y.to_dense(fill_value=0) if name == "infer" else Y
+        truth, known = np.load(folder / f"answer-{inputs}.npy"), problem.labels[:inputs]
+        error = inf
+        if Y.shape == (inputs, truth.shape[1]):
+            error = np.abs(Y[dense_problems.checked(inputs)] - truth).max()
+        right = float((Y.argmax(1)[: len(known)] == known).mean()) if len(known) else None
+        return found | {"error": float(error / (np.abs(truth).max() or 1.0)), "right": right}
+
+    return run
+
+
 if __name__ == "__main__":
-    serve(lambda: _prepared(sys.argv[1], Path(sys.argv[2])))
+    serve(_prepared)

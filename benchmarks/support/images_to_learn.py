@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gbdnn import io
+import gbdnn
 
-_FILES = ("{}-images-idx3-ubyte", "{}-labels-idx1-ubyte")
+_FILES = [
+    f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
+]
 
 
 class Images(NamedTuple):
@@ -25,6 +27,11 @@ class Images(NamedTuple):
     X_test: np.ndarray
     y_test: np.ndarray
 
+    def accuracy(self, net: gbdnn.Network) -> float:
+        """Return the percentage of test images that a network classifies correctly."""
+        found = gbdnn.argmax(gbdnn.infer(net, self.X_test, nthreads=1))
+        return float(100 * np.mean(found == self.y_test))
+
     def validation(self) -> Images:
         """Return the training images only, with the last sixth as test images."""
         n = len(self.X) - len(self.X) // 6
@@ -35,18 +42,17 @@ class Images(NamedTuple):
 def images() -> Images:
     """Return MNIST, or digits."""
     data = os.environ.get("GBDNN_DATA")
-    folder = Path(data or "") / "mnist"
-    has_files = data and _file(folder, _FILES[0].format("train"))
-    return _mnist(folder) if has_files else _digits()
+    found = [_file(Path(data or "") / "mnist", name) for name in _FILES]
+    return _mnist(found) if data and all(found) else _digits()
 
 
-def _mnist(folder: Path) -> Images:
-    arrays = []
-    for part in "train", "t10k":
-        X, y = (io.read_idx(_file(folder, each.format(part)) or folder) for each in _FILES)
-        X = X.reshape(len(X), -1) / np.float32(255)
-        arrays += [(X - np.float32(0.1307)) / np.float32(0.3081), y.astype(np.int64)]
-    return Images("MNIST", *arrays)
+def _mnist(files: list[Path]) -> Images:
+    X, y, X_test, y_test = map(gbdnn.io.read_idx, files)
+    X, X_test = (
+        (each.reshape(len(each), -1) / np.float32(255) - np.float32(0.1307)) / np.float32(0.3081)
+        for each in (X, X_test)
+    )
+    return Images("MNIST", X, y.astype(np.int64), X_test, y_test.astype(np.int64))
 
 
 def _file(folder: Path, name: str) -> Path | None:

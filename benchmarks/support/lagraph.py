@@ -14,17 +14,17 @@ of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import graphblas as gb
+import loops
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-# Maximum entries of a batch's activations; two such matrices take about 4 GiB. With 1024 and 4096
-# neurons, 60,000 inputs are one batch.
-_ENTRIES = 1 << 28
+    from gbdnn import Network
 
 
 class Prepared(NamedTuple):
@@ -35,33 +35,14 @@ class Prepared(NamedTuple):
     clip: np.float32
 
 
-def prepare(
-    weights: Iterable[gb.Matrix], biases: Iterable[float | np.ndarray], clip: float
-) -> Prepared:
-    """Return a network for `infer`: FP32 weights, and one bias or vector per layer."""
-    diagonals: dict[bytes, gb.Matrix] = {}
-    Ws, Ds = [], []
-    for W, b in zip(weights, biases, strict=True):
-        dense = np.broadcast_to(np.asarray(b, np.float32), (W.ncols,))
-        if dense.tobytes() not in diagonals:
-            diagonals[dense.tobytes()] = gb.Vector.from_dense(dense).diag(name="D")
-        Ds.append(diagonals[dense.tobytes()])
-        Ws.append(_rowwise(W))
-    return Prepared(Ws, Ds, np.float32(clip))
-
-
-def rows_at_once(X: gb.Matrix) -> int:
-    """Return the maximum number of inputs of a batch."""
-    return max(1, _ENTRIES // max(X.ncols, 1))
-
-
-def batches(X: gb.Matrix, batch: int | None = None) -> list[gb.Matrix]:
-    """Return the features in batches of `batch` inputs, or in as few as memory allows."""
-    rows = rows_at_once(X)
-    rows = rows if batch is None else min(rows, batch)
-    if X.nrows <= rows:
-        return [_rowwise(X)]
-    return [_rowwise(X[at : at + rows, :].new()) for at in range(0, X.nrows, rows)]
+def prepare(network: Network) -> Prepared:
+    """Return a network with one bias per layer for `infer`, in FP32."""
+    diagonal = cache(lambda n, b: gb.Vector.from_dense(np.full(n, b, np.float32)).diag(name="D"))
+    return Prepared(
+        [loops.rowwise(layer.weights) for layer in network],
+        [diagonal(layer.ncols, layer.bias) for layer in network],
+        np.float32(network[0].clip),
+    )
 
 
 def infer(network: Prepared, X: gb.Matrix) -> gb.Matrix:
@@ -102,19 +83,4 @@ def categories(
     infer: Callable[[Prepared, gb.Matrix], gb.Matrix] = infer,
 ) -> np.ndarray:
     """Return the categories of all batches, the inputs with an entry after the last layer."""
-    found, first = [], 0
-    with gb.ss.Context(engage=False, nthreads=nthreads):
-        for X in parts:
-            rows, _ = infer(network, X).reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
-            found.append(rows.astype(np.int64) + first)
-            first += X.nrows
-    return np.concatenate(found)
-
-
-def _rowwise(A: gb.Matrix) -> gb.Matrix:
-    """Return a row-wise copy; iso values are kept."""
-    return gb.Matrix.ss.import_csr(take_ownership=True, **_without_format(A.ss.export("csr")))
-
-
-def _without_format(found: dict) -> dict:
-    return {key: value for key, value in found.items() if key != "format"}
+    return loops.categories(lambda X: loops.living(infer(network, X)), parts, nthreads)

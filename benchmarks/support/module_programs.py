@@ -1,36 +1,28 @@
 """The programs that `accelerate` compares: PyTorch modules with pruned linear layers.
 
-The script runs one program in its own process; it prepares a model at its first request, and times
-calls. Each function takes a model and an input, and returns the function to time.
+Each function imports its packages and returns a function of a model, an input and a number of
+threads, which returns the function to time. A process prepares a model at its first request.
 """
 
 from __future__ import annotations
 
 import io
-import sys
 from copy import deepcopy
 from functools import cache
-from importlib import import_module
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
-from dense_programs import PRECISIONS, _timed
-from processes import serve
+from dense_programs import onnx_session, openvino_core, openvino_request, timed_calls
+from processes import Programs, serve
 from torch import nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Call = Callable[[torch.Tensor], torch.Tensor]
+    Ready = Callable[[nn.Module, torch.Tensor, int], Call]
 
-TITLES = {
-    "gbdnn": "accelerate",
-    "pytorch": "PyTorch",
-    "onnxruntime": "ONNX Runtime",
-    "openvino": "OpenVINO FP32",
-    "openvino_bf16": "OpenVINO bfloat16",
-}
+PROGRAMS = Programs(__file__)
 
 
 class FeedForward(nn.Module):
@@ -63,64 +55,53 @@ MODELS = {  # with the shape of an input
 }
 
 
-def gbdnn(model: nn.Module, x: torch.Tensor) -> Call:
+@PROGRAMS.add("accelerate", "own")
+def gbdnn() -> Ready:
     """`gbdnn.torch.accelerate`."""
     from gbdnn.torch import accelerate
 
-    return accelerate(model)
+    return lambda model, _x, _nthreads: accelerate(model)
 
 
-def pytorch(model: nn.Module, x: torch.Tensor) -> Call:
+@PROGRAMS.add("PyTorch")
+def pytorch() -> Ready:
     """PyTorch with dense weights."""
-    return model
+    return lambda model, _x, _nthreads: model
 
 
-def onnxruntime(model: nn.Module, x: torch.Tensor) -> Call:
+@PROGRAMS.add("ONNX Runtime")
+def onnxruntime() -> Ready:
     """ONNX Runtime with dense weights, on PyTorch's export."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
-    session = onnxruntime.InferenceSession(
-        _exported(model, x), options, providers=["CPUExecutionProvider"]
-    )
-    (given,) = session.get_inputs()
-    return lambda x: torch.from_numpy(session.run(None, {given.name: x.numpy()})[0])
+    return _on_export(lambda model, _inputs, n: onnx_session(onnxruntime, model, n))
 
 
-def openvino(model: nn.Module, x: torch.Tensor) -> Call:
+@PROGRAMS.add("OpenVINO FP32")
+def openvino() -> Ready:
     """OpenVINO in FP32 with dense weights, on PyTorch's export."""
-    return _openvino(model, x, "f32")
+    core = openvino_core("f32")
+    return _on_export(lambda model, *sizes: openvino_request(core, model, "f32", *sizes))
 
 
-def openvino_bf16(model: nn.Module, x: torch.Tensor) -> Call:
+@PROGRAMS.add("OpenVINO bfloat16", "bfloat16")
+def openvino_bf16() -> Ready:
     """OpenVINO in bfloat16, its default on processors with bfloat16 instructions."""
-    return _openvino(model, x, "bf16")
+    core = openvino_core("bf16")
+    return _on_export(lambda model, *sizes: openvino_request(core, model, "bf16", *sizes))
 
 
-def _openvino(model: nn.Module, x: torch.Tensor, precision: str) -> Call:
-    import openvino
+def _on_export(ready: Callable[[bytes, int, int], Callable[[Any], Any]]) -> Ready:
+    """Return a program that runs the ONNX export of a model on NumPy arrays."""
+    import onnxscript  # noqa: F401 -- the exporter needs it
 
-    options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "NUM_STREAMS": 1}
-    options |= {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
-    core = openvino.Core()
-    network = core.compile_model(core.read_model(_exported(model, x)), "CPU", options)
-    used = network.get_property("INFERENCE_PRECISION_HINT").to_string()
-    if used != precision:
-        raise ValueError(f"OpenVINO computes in {used}, not in {precision}")
-    run = network.create_infer_request()
-    return lambda x: torch.from_numpy(run.infer([x.numpy()], share_inputs=True)[0])
+    def exported(model: nn.Module, x: torch.Tensor, nthreads: int) -> Call:
+        file = io.BytesIO()
+        torch.onnx.export(model, (x,), dynamo=True, verbose=False).save(file)
+        run = ready(file.getvalue(), len(x), nthreads)
+        return lambda x: torch.from_numpy(run(x.numpy()))
 
-
-def _exported(model: nn.Module, x: torch.Tensor) -> bytes:
-    file = io.BytesIO()
-    torch.onnx.export(model, (x,), dynamo=True, verbose=False).save(file)
-    return file.getvalue()
-
-
-PROGRAMS = {each.__name__: each for each in (gbdnn, pytorch, onnxruntime, openvino, openvino_bf16)}
-# Largest difference, of the largest value.
-TOLERANCES = {name: 0.03 if name in PRECISIONS else 1e-4 for name in PROGRAMS}
+    return exported
 
 
 @cache
@@ -137,15 +118,7 @@ def _model(name: str, zeros: float) -> nn.Module:
 
 def _prepared(program: str) -> Callable[..., dict[str, Any]]:
     """Return a function that times calls of a program and compares its result with FP64."""
-    if program not in ("gbdnn", "pytorch"):
-        for name in (program.removesuffix("_bf16"), "onnxscript"):  # required by the exporter
-            import_module(name)
-    if program == "openvino_bf16":
-        capabilities = (
-            import_module("openvino").Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        )
-        if "BF16" not in capabilities:
-            raise ImportError("the processor has no instructions for bfloat16")
+    prepared = PROGRAMS[program].prepare()
 
     @cache
     @torch.inference_mode()
@@ -154,17 +127,16 @@ def _prepared(program: str) -> Callable[..., dict[str, Any]]:
         model = _model(name, zeros)
         x = torch.randn(tokens, *MODELS[name][1])
         x = x[None] if "encoder" in name else x
-        return PROGRAMS[program](model, x), x, deepcopy(model).double()(x.double())
+        return prepared(model, x, nthreads), x, deepcopy(model).double()(x.double())
 
     @torch.inference_mode()
     def run(*, at_least: float, **asked: Any) -> dict[str, Any]:
         call, x, truth = ready(**asked)
-        calls, answer = _timed(call, x, at_least)
-        error = float((answer - truth).abs().max() / truth.abs().max())
-        return {"seconds": median(calls), "calls": calls, "error": error}
+        found, answer = timed_calls(call, x, at_least)
+        return found | {"error": float((answer - truth).abs().max() / truth.abs().max())}
 
     return run
 
 
 if __name__ == "__main__":
-    serve(lambda: _prepared(sys.argv[1]))
+    serve(_prepared)

@@ -6,10 +6,10 @@ import sys
 import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files
-from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import options
 import problems
 import report
 import typer
@@ -20,15 +20,9 @@ from gbdnn.challenge.scipy_check import left_to_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from gbdnn.challenge import Problem
 
-Networks = Annotated[
-    list[str] | None,
-    typer.Option("--network", metavar="NxL", help="Neurons x layers; by comma or repetition."),
-]
-Quick = Annotated[bool, typer.Option("--quick", help="Run tiny problems as a test of the script.")]
 Device = Annotated[
     Literal["cpu", "cuda"] | None,
     typer.Option(help="Run the paper's method on the GPU, or the same code on the CPU."),
@@ -40,32 +34,29 @@ _QUICK_LAYERS, _QUICK_INPUTS = 8, 240
 
 
 def tables() -> dict[str, list[dict[str, Any]]]:
-    """Return the published figures by table, each entry with its source."""
+    """Return the published figures by table."""
     text = files("gbdnn.challenge").joinpath("published.toml").read_text(encoding="utf-8")
-    found: dict[str, Any] = tomllib.loads(text)
-    sources = found.pop("sources")
-    return {
-        name: [each | {"source": sources[each["source"]], "key": each["source"]} for each in table]
-        for name, table in found.items()
-    }
+    return tomllib.loads(text)
+
+
+def named(asked: Iterable[str] | None, default: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the requested networks of the challenge, sorted by number of edges."""
+    known = {f"{n}x{layers}": (n, layers) for n, layers in SIZES}
+    usual = [f"{n}x{layers}" for n, layers in default]
+    chosen = [known[name] for name in options.words(asked, usual, known)]
+    return sorted(chosen, key=lambda each: each[0] * each[1])
 
 
 @dataclass
 class Study:
-    """A table of a paper with published and measured rows.
+    """A table of a paper with published and measured rows, and its options.
 
     Attributes
     ----------
+    networks, inputs, data, images, nthreads, quick, json_file
+        The options.
     title : str
         The paper and its table.
-    quick : bool
-        Whether networks have few layers and inputs.
-    json_file : Path, optional
-        File that `end` writes.
-    inputs, data, images
-        As for `problems.build`.
-    nthreads : list of str, optional
-        The requested numbers of threads.
     rows : list of dict
         The rows, which may have different columns.
     more : dict
@@ -74,44 +65,34 @@ class Study:
         Whether `run` prints the table and writes the JSON.
     """
 
-    title: str
-    quick: bool = False
-    json_file: Path | None = None
-    inputs: int | None = None
-    data: Path | None = None
-    images: Path | None = None
-    nthreads: list[str] | None = None
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    more: dict[str, Any] = field(default_factory=dict)
-    is_shown: bool = True
+    networks: Annotated[
+        list[str] | None,
+        typer.Option("--network", metavar="NxL", help="Neurons x layers; by comma or repetition."),
+    ] = None
+    inputs: options.Inputs = None
+    data: options.Data = None
+    images: options.Images = None
+    nthreads: options.Several = None
+    quick: options.Quick = False
+    json_file: options.Json = None
+    title: str = field(default="", init=False)
+    rows: list[dict[str, Any]] = field(default_factory=list, init=False)
+    more: dict[str, Any] = field(default_factory=dict, init=False)
+    is_shown: bool = field(default=True, init=False)
 
     def counts(self, *default: int) -> list[int]:
         """Return the numbers of threads; default: that of the cores."""
-        return problems.thread_counts(self.nthreads, [*default] or [cores()])
-
-    def networks(
-        self, asked: list[str] | None, default: Sequence[tuple[int, int]]
-    ) -> list[tuple[int, int]]:
-        """Return the requested networks, sorted by number of edges; 1024 x 120 if quick."""
-        known = {f"{n}x{layers}": (n, layers) for n, layers in SIZES}
-        usual = [f"{n}x{layers}" for n, layers in ([(1024, 120)] if self.quick else default)]
-        chosen = [known[name] for name in problems.names(asked, usual, known)]
-        return sorted(chosen, key=lambda each: each[0] * each[1])
+        return options.numbers(self.nthreads, default or [cores()])
 
     def problem(self, neurons: int, layers: int, *, checks: bool = True) -> Problem:
         """Return the problem, with official weights if in `data`, and compute its categories."""
-        data = self.data
-        if data is not None and not any(data.rglob(f"n{neurons}-l{layers}.tsv*")):
-            data = None
+        data, inputs = problems.known_weights(self.data, neurons, layers), self.inputs
         if self.quick:
-            layers, inputs = min(layers, _QUICK_LAYERS), self.inputs or _QUICK_INPUTS
-        else:
-            inputs = self.inputs
-        found = problems.build(neurons, layers, inputs, data, self.images)
-        if not checks:
-            return found
-        print(f"{found.name}: computing the reference categories ...", flush=True)
-        self._problem, self._truth = found, problems.true_categories(found)[0]
+            layers, inputs = min(layers, _QUICK_LAYERS), inputs or _QUICK_INPUTS
+        found = problems.Choice(neurons, layers, inputs, data, self.images).build()
+        if checks:
+            print(f"{found.name}: computing the reference categories ...", flush=True)
+            self._problem, self._truth = found, problems.true_categories(found)[0]
         return found
 
     def right(self, answer: Any) -> bool:
@@ -130,29 +111,27 @@ class Study:
         """Add published times of a network for programs with `has` in their name."""
         for each in tables()["systems"]:
             seconds = each["seconds"].get(str(neurons), {}).get(str(layers))
-            if each["key"] in keys and has in each["name"] and seconds is not None:
-                self._row(neurons, layers, each["name"], each["machine"], seconds, each["where"])
+            if each["source"] in keys and has in each["name"] and seconds is not None:
+                self._published(neurons, layers, each, each["machine"], seconds)
 
     def scaling(self, neurons: int, layers: int) -> None:
         """Add the published times of a network on several nodes."""
         for each in tables()["scaling"]:
             seconds = each["seconds"][str(neurons)][str(layers)]
             for nodes, taken in zip(each["nodes"], seconds, strict=True):
-                machine = f"{nodes} {each['machine']}"
-                self._row(neurons, layers, each["name"], machine, taken, each["where"])
+                self._published(neurons, layers, each, f"{nodes} {each['machine']}", taken)
 
-    def _row(
-        self, neurons: int, layers: int, name: str, machine: str, seconds: float, where: str
+    def _published(
+        self, neurons: int, layers: int, table: dict[str, Any], machine: str, seconds: float
     ) -> None:
-        rate = 60_000 * 32 * neurons * layers / seconds
         self.rows.append(
             {
                 "network": f"{neurons} x {layers}",
-                "program": name,
+                "program": table["name"],
                 "on": machine,
                 "seconds": seconds,
-                "edges/s": rate,
-                "answer": where,
+                "edges/s": 60_000 * 32 * neurons * layers / seconds,
+                "answer": table["where"],
             }
         )
 
@@ -187,7 +166,7 @@ class Study:
         nthreads: int,
         rounds: int = 3,
         **more: Any,
-    ) -> dict[str, float]:
+    ) -> None:
         """Time interleaved programs, check their results, and add a row with medians for each."""
 
         def checked(answer: Any) -> dict[str, Any]:
@@ -199,18 +178,15 @@ class Study:
             every = found.first[name] + found.runs[name]
             right = all(run["right"] for run in every)
             self.measured(problem, name, nthreads, found.median(name), right, **more)
-        return {name: found.median(name) for name in programs}
 
     def keep_best(self, first: int) -> None:
         """Keep each program's fastest row, starting at row `first`, and all wrong ones."""
-        best: dict[str, float] = {}
-        for row in self.rows[first:]:
-            name = row["program"]
-            best[name] = min(best.get(name, row["seconds"]), row["seconds"])
+        rows = sorted(self.rows[first:], key=lambda row: row["seconds"])
+        best = {row["program"]: row for row in reversed(rows)}
         self.rows[first:] = [
             row
             for row in self.rows[first:]
-            if row["seconds"] == best[row["program"]] or row["answer"] == "WRONG"
+            if row is best[row["program"]] or row["answer"] == "WRONG"
         ]
 
     def end(self, **more: Any) -> None:
@@ -218,16 +194,12 @@ class Study:
         found = {"title": self.title, "quick": self.quick, **report.circumstances()}
         found |= self.more | more
         on, modules = found["machine"], sys.modules
-        found["versions"] |= {
-            name: modules[name].__version__
-            for name in ("scipy", "cupy", "torch")
-            if name in modules
-        }
+        used = [name for name in ("scipy", "cupy", "torch") if name in modules]
+        found["versions"] |= {name: modules[name].__version__ for name in used}
         print(f"\n{self.title}")
         print(f"here: {on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB")
         print(", ".join(f"{name} {version}" for name, version in found["versions"].items()))
-        head = list(dict.fromkeys(column for row in self.rows for column in row))
-        report.table(head, [[cell(row.get(column)) for column in head] for row in self.rows])
+        report.table(self.rows)
         if self.quick:
             print("\n--quick: the problems are tiny; do not use these times")
         report.write(self.json_file, found | {"rows": self.rows})
@@ -239,42 +211,18 @@ def run(
     measure: Callable[..., None],
     title: str,
     networks: Sequence[tuple[int, int]] = ((1024, 120),),
-    **options: tuple[Any, Any],
 ) -> None:
-    """Call a function of study, neurons, layers and options (annotation, default) as a command."""
+    """Call a function of study, neurons, layers and own options for each network of a command."""
 
-    def main(**given: Any) -> None:
-        study = Study(title, **{name: given.pop(name) for name in names if name != "networks"})
-        for neurons, layers in study.networks(given.pop("networks"), networks):
-            measure(study, neurons, layers, **given)
+    def main(study: Study, **own: Any) -> None:
+        study.title = title
+        usual = [(1024, 120)] if study.quick else networks
+        for neurons, layers in named(study.networks, usual):
+            measure(study, neurons, layers, **own)
         if study.is_shown:
             study.end()
 
-    names = {
-        "networks": Networks, "inputs": problems.Inputs, "data": problems.Data,
-        "images": problems.Images, "nthreads": problems.Threads, "quick": Quick,
-        "json_file": problems.Json,
-    }  # fmt: skip
-    every = {name: (kind, False if name == "quick" else None) for name, kind in names.items()}
-    every |= options
-    main.__doc__, main.__annotations__ = (
-        measure.__doc__,
-        {k: kind for k, (kind, _) in every.items()},
-    )
-    main.__signature__ = Signature(  # type: ignore[attr-defined]
-        [
-            Parameter(k, Parameter.KEYWORD_ONLY, default=d, annotation=a)
-            for k, (a, d) in every.items()
-        ]
-    )
-    typer.run(main)
-
-
-def cell(value: Any) -> str:
-    """Return a cell's text: numbers with three digits, empty for missing values."""
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e6 else f"{value:,.0f}"
-    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    options.run(main, measure, "neurons", "layers")
 
 
 def on_device(device: str) -> str:

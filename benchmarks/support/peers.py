@@ -1,4 +1,4 @@
-"""Other programs on the same problem: SciPy, CuPy, PyTorch and MKL in their fastest configurations.
+"""The programs of the side-by-side comparison, in their fastest configurations.
 
 Each function prepares its matrices and returns ``ready(nthreads, batch, inputs)``, which prepares a
 run on the first `inputs` inputs, `batch` at a time, and returns the timed function ``run()``, which
@@ -18,21 +18,28 @@ Weights and features are copied to the GPU before a run, and the categories back
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from operator import matmul
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import loops
 import numpy as np
+import problems
+from processes import Program, Programs, serve
+from turns import timed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import scipy.sparse as sp
-    from problems import Arrays
+
+    from gbdnn.challenge import Problem
 
     Run = Callable[[], np.ndarray]
     Ready = Callable[[int, int, int], Run]
@@ -41,160 +48,182 @@ if TYPE_CHECKING:
 _KEPT = 2
 
 
-class Peer(NamedTuple):
-    """A program with the problem in its own format.
-
-    ``facts`` are details for the report.
-    """
-
-    ready: Ready
-    facts: dict[str, Any] = {}  # noqa: RUF012 -- never changed
-
-
-def gbdnn(problem: Arrays, **options: Any) -> Peer:
+def gbdnn(problem: Problem, **options: Any) -> Ready:
     """Run an engine of gbdnn; load or compile the fused kernel."""
     import gbdnn
+    from gbdnn.errors import MissingPackageError
+    from gbdnn.kernels.fused import FUSED
 
     facts: dict[str, Any] = {}
     if options["engine"] in ("auto", "fused"):
-        began = perf_counter()
-        facts = {"compiled": _compiled(np.dtype(np.float32))}
+        began, facts["compiled"] = perf_counter(), True
+        try:
+            FUSED.code(np.dtype(np.float32)).required()
+        except MissingPackageError:
+            facts["compiled"] = False
         facts["code_seconds"] = perf_counter() - began
-    net, X = network(problem)
+    net, X = problem.network, problem.features
     first = lru_cache(_KEPT)(lambda inputs: X if inputs == X.nrows else X[:inputs, :].new())
 
     def run(nthreads: int, features: Any) -> np.ndarray:
         return gbdnn.categories(gbdnn.infer(net, features, nthreads=nthreads, **options))
 
-    return Peer(lambda nthreads, _, inputs: partial(run, nthreads, first(inputs)), facts)
+    def ready(nthreads: int, _batch: int, inputs: int) -> Run:
+        return partial(run, nthreads, first(inputs))
+
+    ready.facts = facts
+    return ready
 
 
-def network(problem: Arrays) -> tuple[Any, Any]:
-    """Return the problem as a Network and a Matrix."""
-    import gbdnn
-
-    layers = [
-        gbdnn.Layer(_matrix(W), b, bias_rule="entries", clip=problem.clip, copy=False)
-        for W, b in zip(problem.weights, problem.bias, strict=True)
-    ]
-    return gbdnn.Network(layers), _matrix(problem.features)
-
-
-def lagraph(problem: Arrays) -> Peer:
+def lagraph(problem: Problem) -> Ready:
     """The LAGraph loop, on the same GraphBLAS as gbdnn."""
     import lagraph
 
-    network = lagraph.prepare(map(_matrix, problem.weights), problem.bias, problem.clip)
-    X = _matrix(problem.features)
-
-    @lru_cache(_KEPT)
-    def parts(batch: int, inputs: int) -> list[Any]:
-        return lagraph.batches(X[:inputs, :].new(), batch)
+    network, X = lagraph.prepare(problem.network), problem.features
+    parts = lru_cache(_KEPT)(lambda batch, inputs: loops.batches(X[:inputs, :].new(), batch))
 
     def ready(nthreads: int, batch: int, inputs: int) -> Run:
         return partial(lagraph.categories, network, parts(batch, inputs), nthreads)
 
-    return Peer(ready)
+    return ready
 
 
-def scipy_csr(problem: Arrays, drop: bool, device: str = "cpu") -> Peer:
+def scipy_csr(problem: Problem, drop: bool, device: str = "cpu") -> Ready:
     """SciPy on one thread, or CuPy: CSR activations x CSR weights."""
-    return _sparse_peer(problem, matmul, drop, device=device)
+    return _sparse(problem, matmul, drop, device=device)
 
 
-def scipy_dense(problem: Arrays, drop: bool, device: str = "cpu") -> Peer:
+def scipy_dense(problem: Problem, drop: bool, device: str = "cpu") -> Ready:
     """SciPy on one thread, or CuPy: CSR weights x dense activations."""
-    return _dense_peer(problem, matmul, drop, device=device)
+    return _dense(problem, matmul, drop, device=device)
 
 
-def mkl_csr(problem: Arrays, drop: bool) -> Peer:
+def mkl_csr(problem: Problem, drop: bool) -> Ready:
     """MKL, CSR activations x CSR weights."""
     mkl = _mkl()
-    return _sparse_peer(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
+    return _sparse(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
 
 
-def mkl_dense(problem: Arrays, drop: bool) -> Peer:
+def mkl_dense(problem: Problem, drop: bool) -> Ready:
     """MKL, CSR weights x dense activations."""
     mkl = _mkl()
-    return _dense_peer(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
+    return _dense(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
 
 
-def torch_dense(problem: Arrays, drop: bool, device: str = "cpu", csr: bool = True) -> Peer:
+def torch_dense(problem: Problem, drop: bool, device: str = "cpu", csr: bool = True) -> Ready:
     """PyTorch, CSR or dense weights x dense activations."""
     import torch
 
     warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
+    clip = float(problem.network[0].clip)
 
     def tensor(A: sp.csr_array) -> Any:
         arrays = map(torch.from_numpy, (A.indptr, A.indices, A.data))
         return torch.sparse_csr_tensor(*arrays, A.shape).to(device)
 
-    def dense(X: Any) -> Any:
-        return torch.from_numpy(X.toarray()) if device == "cpu" else X.to_dense()
+    def weights(W: sp.csr_array) -> Any:
+        return tensor(W.T.tocsr()) if csr else tensor(W.T.tocsr()).to_dense()
 
-    parts = _columns(problem, tensor if device != "cpu" else lambda X: X)
-    weights = [tensor(W) if csr else tensor(W).to_dense() for W in _transposed(problem)]
-    bias, clip = [float(b) for b in problem.bias], float(problem.clip)
-
-    def one(X: Any, first: int) -> np.ndarray:
-        Y = dense(X)
-        alive = torch.arange(first, first + Y.shape[1], device=device)
-        for W, b in zip(weights, bias, strict=True):
-            Y = (W @ Y).add_(b).clamp_(0, clip)
-            if drop:
-                live = Y.amax(0).nonzero()[:, 0]
-                if len(live) < len(alive):
-                    Y, alive = Y.index_select(1, live), alive[live]
-                if not len(alive):
-                    break
-        return (alive[Y.amax(0).nonzero()[:, 0]] if len(alive) else alive).cpu().numpy()
-
-    def run(chosen: list[Any], batch: int) -> np.ndarray:
-        with torch.inference_mode():
-            return np.concatenate([one(X, k * batch) for k, X in enumerate(chosen)])
-
-    def ready(nthreads: int, batch: int, inputs: int) -> Run:
-        torch.set_num_threads(nthreads)
-        return partial(run, parts(batch, inputs), batch)
-
-    return Peer(ready)
+    return _peer(
+        problem, drop, weights,
+        held=lambda X: X.T.tocsr() if device == "cpu" else tensor(X.T.tocsr()),
+        start=lambda X: torch.from_numpy(X.toarray()) if device == "cpu" else X.to_dense(),
+        step=lambda Y, at: (at[0] @ Y).add_(at[1]).clamp_(0, clip),
+        living=lambda Y: Y.amax(0).nonzero()[:, 0],
+        take=lambda Y, at: Y.index_select(1, at),
+        numbers=partial(torch.arange, device=device),
+        set_threads=torch.set_num_threads,
+        context=torch.inference_mode,
+    )  # fmt: skip
 
 
-def _dense_peer(
-    problem: Arrays,
+def _dense(
+    problem: Problem,
     multiply: Callable[[sp.csr_array, np.ndarray], np.ndarray],
     drop: bool,
     set_threads: Callable[[int], object] = lambda _: None,
     device: str = "cpu",
-) -> Peer:
+) -> Ready:
     """Return a program of dense activations, with inputs in columns."""
     xp, held = _modules(device)
-    parts, weights = _columns(problem, held), [*map(held, _transposed(problem))]
+    clip = np.float32(problem.network[0].clip)
 
-    def ready(nthreads: int, batch: int, inputs: int) -> Run:
-        set_threads(nthreads)
-        return partial(_dense, xp, problem, weights, parts(batch, inputs), multiply, drop)
+    def step(Y: np.ndarray, at: tuple[sp.csr_array, np.float32]) -> np.ndarray:
+        Y = multiply(at[0], Y)
+        Y += at[1]
+        return Y.clip(0, clip, out=Y)
 
-    return Peer(ready)
+    return _peer(
+        problem, drop, weights=lambda W: held(W.T.tocsr()), held=lambda X: held(X.T.tocsr()),
+        start=lambda X: X.toarray(), step=step, living=lambda Y: Y.max(axis=0).nonzero()[0],
+        take=lambda Y, at: Y.take(at, axis=1), numbers=xp.arange, set_threads=set_threads,
+    )  # fmt: skip
 
 
-def _sparse_peer(
-    problem: Arrays,
+def _sparse(
+    problem: Problem,
     multiply: Callable[[sp.csr_array, sp.csr_array], sp.csr_array],
     drop: bool,
     set_threads: Callable[[int], object] = lambda _: None,
     device: str = "cpu",
-) -> Peer:
+) -> Ready:
     """Return a program of sparse activations, with inputs in rows."""
     xp, held = _modules(device)
-    weights = [*map(held, problem.weights)]
-    parts = lru_cache(_KEPT)(lambda *sizes: [held(X) for X in _rows(problem, *sizes)])
+    clip = np.float32(problem.network[0].clip)
+
+    def step(Y: sp.csr_array, at: tuple[sp.csr_array, np.float32]) -> sp.csr_array:
+        Y = multiply(Y, at[0])
+        Y.data += at[1]
+        Y.data.clip(0, clip, out=Y.data)
+        Y.eliminate_zeros()
+        return Y
+
+    return _peer(
+        problem, drop, weights=held, held=held, start=lambda X: X, step=step,
+        living=lambda Y: xp.diff(Y.indptr).nonzero()[0], take=lambda Y, at: Y[at],
+        numbers=xp.arange, set_threads=set_threads,
+    )  # fmt: skip
+
+
+def _peer(
+    problem: Problem, drop: bool, weights: Callable[[sp.csr_array], Any],
+    held: Callable[[sp.csr_array], Any], start: Callable[[Any], Any], step: Any, living: Any,
+    take: Any, numbers: Any, set_threads: Callable[[int], object], context: Any = nullcontext,
+) -> Ready:  # fmt: skip
+    """Return a program that takes batches through `loops.through`.
+
+    `weights` and `held` convert weights and batches before a run, `start` the batches in it.
+    """
+    layers = [
+        (weights(problems.csr(layer.weights)), np.float32(layer.bias)) for layer in problem.network
+    ]
+    features = problems.csr(problem.features)
+
+    @lru_cache(_KEPT)
+    def parts(batch: int, inputs: int) -> list[tuple[int, Any]]:
+        return [
+            (at, held(features[at : min(at + batch, inputs)])) for at in range(0, inputs, batch)
+        ]
+
+    def run(chosen: list[tuple[int, Any]], batch: int, inputs: int) -> np.ndarray:
+        with context():
+            return np.concatenate(
+                [
+                    _here(
+                        loops.through(
+                            start(X), numbers(at, min(at + batch, inputs)), layers, step, living,
+                            take, drop,
+                        )
+                    )
+                    for at, X in chosen
+                ]
+            )  # fmt: skip
 
     def ready(nthreads: int, batch: int, inputs: int) -> Run:
         set_threads(nthreads)
-        return partial(_sparse, xp, problem, weights, parts(batch, inputs), multiply, drop)
+        return partial(run, parts(batch, inputs), batch, inputs)
 
-    return Peer(ready)
+    return ready
 
 
 def _modules(device: str) -> tuple[Any, Callable[[sp.csr_array], Any]]:
@@ -207,125 +236,80 @@ def _modules(device: str) -> tuple[Any, Callable[[sp.csr_array], Any]]:
     return cupy, sparse.csr_matrix
 
 
-def _dense(
-    xp: Any,
-    problem: Arrays,
-    weights: list[sp.csr_array],
-    parts: list[sp.csr_array],
-    multiply: Callable[[sp.csr_array, np.ndarray], np.ndarray],
-    drop: bool,
-) -> np.ndarray:
-    """Return the categories by ``multiply(W', Y)``, Y dense."""
-    found, first = [], 0
-    for X in parts:
-        Y = X.toarray()
-        alive = xp.arange(first, first + Y.shape[1])
-        first += Y.shape[1]
-        for W, b in zip(weights, problem.bias, strict=True):
-            Y = multiply(W, Y)
-            Y += b
-            Y.clip(0, problem.clip, out=Y)
-            if drop:
-                (live,) = Y.max(axis=0).nonzero()
-                if len(live) < len(alive):
-                    Y, alive = Y.take(live, axis=1), alive[live]
-                if not len(alive):
-                    break
-        found.append(alive[Y.any(axis=0)] if len(alive) else alive)
-    return _here(xp.concatenate(found))
-
-
-def _sparse(
-    xp: Any,
-    problem: Arrays,
-    weights: list[sp.csr_array],
-    parts: list[sp.csr_array],
-    multiply: Callable[[sp.csr_array, sp.csr_array], sp.csr_array],
-    drop: bool,
-) -> np.ndarray:
-    """Return the categories by ``multiply(Y, W)``, Y sparse."""
-    found, first = [], 0
-    for X in parts:
-        Y, alive = X, xp.arange(first, first + X.shape[0])
-        first += X.shape[0]
-        for W, b in zip(weights, problem.bias, strict=True):
-            Y = multiply(Y, W)
-            Y.data += b
-            Y.data.clip(0, problem.clip, out=Y.data)
-            Y.eliminate_zeros()
-            if drop:
-                (live,) = xp.diff(Y.indptr).nonzero()
-                if len(live) < len(alive):
-                    Y, alive = Y[live], alive[live]
-                if not len(alive):
-                    break
-        found.append(alive[xp.diff(Y.indptr) > 0])
-    return _here(xp.concatenate(found))
-
-
 def _here(array: Any) -> np.ndarray:
-    """Return an array of NumPy or CuPy as NumPy's."""
-    return array.get() if hasattr(array, "get") else array
-
-
-def _rows(problem: Arrays, batch: int, inputs: int) -> list[sp.csr_array]:
-    """Return batches of the first `inputs` inputs."""
-    X = problem.features[:inputs]
-    return [X[at : at + batch] for at in range(0, X.shape[0], batch)]
-
-
-def _columns(
-    problem: Arrays, held: Callable[[sp.csr_array], Any]
-) -> Callable[[int, int], list[Any]]:
-    """Return a function that returns transposed batches, neurons x inputs, on a device."""
-
-    @lru_cache(_KEPT)
-    def parts(batch: int, inputs: int) -> list[Any]:
-        return [held(X.T.tocsr()) for X in _rows(problem, batch, inputs)]
-
-    return parts
-
-
-def _transposed(problem: Arrays) -> list[sp.csr_array]:
-    return [W.T.tocsr() for W in problem.weights]
-
-
-def _matrix(A: sp.csr_array) -> object:
-    """Return a GraphBLAS matrix, iso-valued if all values are equal."""
-    import graphblas as gb
-
-    is_iso = bool(A.nnz) and bool((A.data == A.data[0]).all())
-    return gb.Matrix.ss.import_csr(
-        nrows=A.shape[0],
-        ncols=A.shape[1],
-        indptr=A.indptr.astype(np.uint64),
-        col_indices=A.indices.astype(np.uint64),
-        values=A.data[:1].copy() if is_iso else A.data.copy(),
-        is_iso=is_iso,
-        sorted_cols=True,
-        take_ownership=True,
+    """Return an array of NumPy, CuPy or PyTorch as NumPy's."""
+    return (
+        array.get() if hasattr(array, "get") else np.asarray(getattr(array, "cpu", lambda: array)())
     )
-
-
-def _compiled(dtype: np.dtype) -> bool:
-    """Load or compile the fused kernel; return whether it is available."""
-    from gbdnn.errors import MissingPackageError
-    from gbdnn.kernels.fused import FUSED
-
-    try:
-        FUSED.code(dtype).required()
-    except MissingPackageError:
-        return False
-    return True
 
 
 def _mkl() -> Any:
     """Return sparse_dot_mkl; if MKL_RT is not set, look for MKL in this environment."""
-    import os
-
     if "MKL_RT" not in os.environ:
         for file in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.*")):
             os.environ["MKL_RT"] = str(file)
     import sparse_dot_mkl
 
     return sparse_dot_mkl
+
+
+def _engine(engine: str, *traits: str, deduplicate: bool = False) -> Program:
+    title = f"gbdnn {engine}" + ("" if deduplicate else ", deduplicate=False")
+    return Program(title, gbdnn, "own", *traits, engine=engine, **problems.merging(deduplicate))
+
+
+# Every input computed, as in the other programs; and with the default options.
+DISTINCT, DEFAULT = "gbdnn-distinct", "gbdnn"
+
+# Programs are "own", "serial" (always on one thread), "at once" (all inputs in one batch are tried,
+# too), and "slow" (run only if requested, or on the inputs of ``--slow-inputs``).
+PROGRAMS = Programs(__file__)
+PROGRAMS |= {
+    DISTINCT: _engine("auto"),
+    DEFAULT: _engine("auto", deduplicate=True),
+    "gbdnn-full": _engine("full"),
+    "gbdnn-graphblas": _engine("graphblas", "slow"),
+    "gbdnn-fused": _engine("fused", "slow"),
+    "gbdnn-sparse": _engine("sparse", "slow"),
+    "lagraph": Program("LAGraph loop", lagraph, "at once"),
+    "torch+drop": Program("PyTorch CSR x dense + drop", torch_dense, drop=True),
+    "mkl-dense+drop": Program("MKL CSR x dense + drop", mkl_dense, drop=True),
+    "scipy-dense+drop": Program("SciPy CSR x dense + drop", scipy_dense, "serial", drop=True),
+    "torch": Program("PyTorch CSR x dense", torch_dense, "slow", drop=False),
+    "mkl-dense": Program("MKL CSR x dense", mkl_dense, "slow", drop=False),
+    "scipy-dense": Program("SciPy CSR x dense", scipy_dense, "serial", "slow", drop=False),
+    "mkl-csr": Program("MKL CSR x CSR", mkl_csr, "slow", drop=False),
+    "mkl-csr+drop": Program("MKL CSR x CSR + drop", mkl_csr, "slow", drop=True),
+    "scipy-csr": Program("SciPy CSR x CSR", scipy_csr, "serial", "slow", drop=False),
+    "scipy-csr+drop": Program("SciPy CSR x CSR + drop", scipy_csr, "serial", "slow", drop=True),
+}
+
+# The programs of the table in the README.
+ENGINES = (
+    "gbdnn-fused", DEFAULT, "gbdnn-graphblas", "gbdnn-full", "gbdnn-sparse", "torch+drop",
+    "mkl-dense+drop", "lagraph",
+)  # fmt: skip
+
+# Programs of the measurements by threads, with their names.
+KERNELS = {
+    "lagraph": "LAGraph's calls from Python",
+    "gbdnn-sparse": "sparse",
+    "gbdnn-full": "full",
+    "gbdnn-fused": "fused",
+}
+
+
+def _prepared(name: str, folder: str) -> Callable[..., dict[str, Any]]:
+    program = PROGRAMS[name]
+    ready = program.prepare(problems.load(Path(folder)), **program.options)
+
+    def run(nthreads: int, batch: int, inputs: int) -> dict[str, Any]:
+        call = ready(nthreads, batch or inputs, inputs)
+        return timed(call, lambda found: {"categories": found.tolist()})()
+
+    run.facts = getattr(ready, "facts", {})
+    return run
+
+
+if __name__ == "__main__":
+    serve(_prepared)

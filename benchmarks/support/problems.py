@@ -1,23 +1,19 @@
-"""The problem that a benchmark runs, built from options and passed on as plain arrays.
+"""The challenge problem that a benchmark runs, from its options.
 
-Programs read the problem from files, each in its own process, as NumPy and SciPy arrays. The files
-are memory-mapped, so processes share them.
+Other programs read the problem from a folder, each in its own process.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import options  # noqa: TC002 -- typer reads the annotations
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from pathlib import Path
 
     import scipy.sparse as sp
 
@@ -25,96 +21,42 @@ if TYPE_CHECKING:
 
 INPUTS = 60_000
 
-Neurons = Annotated[int, typer.Option(help="1024, 4096, 16384 or 65536.")]
-Layers = Annotated[int, typer.Option(min=1)]
-Inputs = Annotated[
-    int | None,
-    typer.Option(min=1, help="Default: 60,000, or all official images without MNIST."),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Official weights; default: a generated network."),
-]
-Images = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PATH",
-        help="IDX file, or folder with MNIST's training images; default: those next to the "
-        "official weights, the official images, or digits.",
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the generated network.")]
-Deduplicate = Annotated[bool, typer.Option(help="Compute equal inputs only once.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results.")]
-Threads = Annotated[
-    list[str] | None,
-    typer.Option("--nthreads", metavar="N", help="Threads; several by comma or repetition."),
-]
-Interpreters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--python", metavar="NAME=PATH", help="Interpreter of a program; may be repeated."
-    ),
-]
-Batches = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--batch", metavar="N", help="Batch sizes for peers; several by comma or repetition."
-    ),
-]
-Engines = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME", help="auto, fused, full or sparse; several by comma or repetition."
-    ),
-]
-
 
 @dataclass(frozen=True)
-class Arrays:
-    """A challenge problem in FP32 as SciPy arrays.
+class Choice:
+    """The options of a challenge problem."""
 
-    Attributes
-    ----------
-    weights : list of csr_array, each of shape (neurons before, neurons)
-        ``W[i, j]`` is the edge from neuron i to neuron j.
-    bias : list of float32
-        One per layer, <= 0.
-    clip : float32
-        Upper limit of the activations.
-    features : csr_array, shape (inputs, neurons)
-        The inputs.
-    """
+    neurons: Annotated[int, typer.Option(help="1024, 4096, 16384 or 65536.")] = 1024
+    layers: options.Count = 120
+    inputs: options.Inputs = None
+    data: options.Data = None
+    images: options.Images = None
+    seed: options.Seed = 0
 
-    weights: list[sp.csr_array]
-    bias: list[np.float32]
-    clip: np.float32
-    features: sp.csr_array
+    def build(self, **other: Any) -> Problem:
+        """Return the problem, or that of other options; exit if they are invalid."""
+        from gbdnn import challenge
+        from gbdnn.challenge.problems import training_images
+        from gbdnn.errors import GbdnnError
+
+        at = replace(self, **other)
+        data, images, inputs = at.data, at.images, at.inputs
+        if data is not None and images is None:
+            images = training_images(data) or training_images(data.parent)
+        if inputs is None and (data is None or images is not None):
+            inputs = INPUTS
+        sizes = {"images": images, "inputs": inputs}
+        try:
+            if data is None:
+                return challenge.generated(at.neurons, at.layers, seed=at.seed, **sizes)
+            return challenge.official(data, at.neurons, at.layers, **sizes)
+        except GbdnnError as err:
+            raise SystemExit(str(err)) from err
 
 
-def build(
-    neurons: int,
-    layers: int,
-    inputs: int | None,
-    data: Path | None = None,
-    images: Path | None = None,
-    seed: int = 0,
-) -> Problem:
-    """Return the problem given by the options; exit if they are invalid."""
-    from gbdnn import challenge
-    from gbdnn.challenge.problems import training_images
-    from gbdnn.errors import GbdnnError
-
-    if data is not None and images is None:
-        images = training_images(data) or training_images(data.parent)
-    if inputs is None and (data is None or images is not None):
-        inputs = INPUTS
-    try:
-        if data is None:
-            return challenge.generated(neurons, layers, images=images, inputs=inputs, seed=seed)
-        return challenge.official(data, neurons, layers, images=images, inputs=inputs)
-    except GbdnnError as err:
-        raise SystemExit(str(err)) from err
+def known_weights(data: Path | None, neurons: int, layers: int) -> Path | None:
+    """Return a folder if it has the official weights of a network, otherwise None."""
+    return data if data and any(data.rglob(f"n{neurons}-l{layers}.tsv*")) else None
 
 
 def true_categories(problem: Problem) -> tuple[np.ndarray, str]:
@@ -126,122 +68,33 @@ def true_categories(problem: Problem) -> tuple[np.ndarray, str]:
     return scipy_categories(problem.network, problem.features), "SciPy in FP64"
 
 
-def thread_counts(asked: list[str] | None, default: list[int]) -> list[int]:
-    """Return the thread counts of ``--nthreads 1,2 --nthreads 4``, each once, in order."""
-    return numbers(asked, "--nthreads", default)
-
-
-def numbers(asked: list[str] | None, option: str, default: list[int]) -> list[int]:
-    """Return the integers of an option, by comma or repetition, each once, in order."""
-    try:
-        found = [int(word) for item in asked or [] for word in item.split(",")]
-    except ValueError as err:
-        raise typer.BadParameter(f"{option}: {err}") from err
-    if any(number < 1 for number in found):
-        raise typer.BadParameter(f"{option} is at least 1")
-    return list(dict.fromkeys(found or default))
-
-
-def words(asked: list[str] | None, default: list[str]) -> list[str]:
-    """Return the words of an option, by comma or repetition, each once, in order."""
-    return list(dict.fromkeys(word for item in asked or default for word in item.split(",")))
-
-
-def names(asked: list[str] | None, default: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the words of an option; exit if one is not among the known names."""
-    found = words(asked, list(default))
-    for each in found:
-        if each not in known:
-            raise typer.BadParameter(f"{each!r} is none of {', '.join(known)}")
-    return found
-
-
-def interpreters(asked: list[str] | None, known: Iterable[str]) -> dict[str, str]:
-    """Return the interpreter of each program in an option."""
-    found = dict(each.partition("=")[::2] for each in asked or [])
-    for name, path in found.items():
-        if name not in known or shutil.which(path) is None:
-            raise typer.BadParameter(f"--python {name}={path} is not as deepsparse=venv/bin/python")
-    return found
-
-
 def merging(deduplicate: bool) -> dict[str, Any]:
     """Return the option of `infer`: its default, or deduplicate=False."""
     return {} if deduplicate else {"deduplicate": False}
 
 
-def arrays(problem: Problem) -> Arrays:
-    """Return the problem as SciPy arrays, mapped from files that are already deleted."""
-    with tempfile.TemporaryDirectory() as name:
-        save(problem, Path(name))
-        return load(Path(name))
-
-
 def save(problem: Problem, folder: Path) -> None:
-    """Write the problem's arrays into `folder`, for `load`."""
-    net = problem.network
-    indices = _new(folder / "indices.npy", net.edges, np.int32)
-    values = _new(folder / "values.npy", net.edges, np.float32)
-    starts, at = [], 0
-    for layer in net:
-        found = layer.weights.ss.export("csr", sort=True)
-        stop = at + layer.edges
-        indices[at:stop] = found["col_indices"]
-        values[at:stop] = found["values"]  # one value for all edges, or one per edge
-        starts.append(found["indptr"].astype(np.int32))
-        at = stop
-    indices.flush()
-    values.flush()
-    np.save(folder / "starts.npy", np.concatenate(starts))
-    X = problem.features.ss.export("csr", sort=True)
-    columns = X["col_indices"].astype(np.int32)
-    np.save(folder / "X_indptr.npy", X["indptr"].astype(np.int32))
-    np.save(folder / "X_indices.npy", columns)
-    np.save(folder / "X_values.npy", np.resize(X["values"].astype(np.float32), columns.shape))
-    facts = {
-        "shapes": [layer.shape for layer in net],
-        "bias": [_number(layer.bias) for layer in net],
-        "clip": net[0].clip,
-    }
-    (folder / "problem.json").write_text(json.dumps(facts))
+    """Write the problem into `folder`, for `load`."""
+    import gbdnn
+
+    gbdnn.save(problem.network, folder / "network")
+    gbdnn.save(problem.features, folder / "features")
 
 
-def load(folder: Path, inputs: int | None = None) -> Arrays:
-    """Return the problem that `save` wrote, or its first `inputs` inputs."""
+def load(folder: Path) -> Problem:
+    """Return the problem that `save` wrote."""
+    import gbdnn
+    from gbdnn.challenge import Problem
 
-    def mapped(name: str) -> np.ndarray:
-        return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
-
-    facts = json.loads((folder / "problem.json").read_text())
-    indices, values, starts = mapped("indices"), mapped("values"), mapped("starts")
-    weights, at, row = [], 0, 0
-    for nrows, ncols in facts["shapes"]:
-        indptr = starts[row : row + nrows + 1]
-        stop = at + int(indptr[-1])
-        weights.append(_csr(values[at:stop], indices[at:stop], indptr, (nrows, ncols)))
-        at, row = stop, row + nrows + 1
-    indptr = mapped("X_indptr")
-    shape = (len(indptr) - 1, facts["shapes"][0][0])
-    X = _csr(mapped("X_values"), mapped("X_indices"), indptr, shape)
-    bias = [np.float32(b) for b in facts["bias"]]
-    return Arrays(weights, bias, np.float32(facts["clip"]), X if inputs is None else X[:inputs])
+    network, features = (gbdnn.load(folder / name) for name in ("network", "features"))
+    return Problem(name=folder.name, network=network, features=features)
 
 
-def _csr(
-    values: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]
-) -> sp.csr_array:
+def csr(matrix: Any) -> sp.csr_array:
+    """Return a GraphBLAS matrix as SciPy's, in FP32 with 32-bit indices."""
+    import graphblas as gb
     import scipy.sparse as sp
 
-    A = sp.csr_array(shape, dtype=np.float32)
-    A.data, A.indices, A.indptr = values, indices, indptr  # without copies
-    return A
-
-
-def _new(file: Path, size: int, dtype: type) -> np.memmap:
-    return np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=(size,))
-
-
-def _number(bias: float | np.ndarray) -> float:
-    if isinstance(bias, np.ndarray):
-        raise SystemExit("the programs that are compared take one bias per layer")
-    return bias
+    A = gb.io.to_scipy_sparse(matrix)
+    arrays = A.data.astype(np.float32), A.indices.astype(np.int32), A.indptr.astype(np.int32)
+    return sp.csr_array(arrays, shape=A.shape)

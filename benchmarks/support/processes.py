@@ -1,7 +1,8 @@
-"""Programs in their own processes, which exchange lines of JSON.
+"""Programs that are compared, each in its own process; they exchange lines of JSON.
 
 Two libraries in one process would have two thread pools, whose idle threads slow down each other. A
-process sleeps between requests.
+process sleeps between requests. A module of programs declares them in its `Programs`, and serves
+one of them if it runs as a script.
 """
 
 from __future__ import annotations
@@ -16,94 +17,141 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
 _PACKAGES = (
-    "scipy", "torch", "torch_geometric", "sparse_dot_mkl", "sparselab", "onnxruntime", "numba",
-    "deepsparse", "openvino", "sparseprop",
-)  # fmt: skip
+    "scipy torch torch_geometric sparse_dot_mkl sparselab onnxruntime numba deepsparse openvino"
+    " sparseprop"
+)
 
 
-class Process:
-    """The client of a process.
+class Program:
+    """A program that is compared.
 
     Parameters
     ----------
-    name : str
-        Name in messages.
-    *command : object
-        A script that calls `serve`, and its arguments.
-    python : str
-        The interpreter; default: this one.
-    **environment : str
-        Environment variables to set.
+    title : str
+        Name in tables.
+    prepare : callable
+        The function that prepares it.
+    *traits : str
+        Words that distinguish it, such as "own" for gbdnn.
+    **options
+        Keyword arguments of `prepare`.
     """
 
     def __init__(
-        self, name: str, *command: object, python: str = sys.executable, **environment: str
+        self, title: str, prepare: Callable[..., Any], *traits: str, **options: Any
     ) -> None:
-        self.name = name
+        self.title, self.prepare, self.traits, self.options = title, prepare, traits, options
+
+
+class Programs(dict[str, Program]):
+    """The programs of a module by name; `script` is its file, which calls `serve`."""
+
+    def __init__(self, script: str) -> None:
+        super().__init__()
+        self.script = script
+
+    def add(self, title: str, *traits: str) -> Callable[[Any], Any]:
+        """Return a decorator that declares a function as a program with the function's name."""
+
+        def declared(prepare: Callable[..., Any]) -> Callable[..., Any]:
+            self[prepare.__name__] = Program(title, prepare, *traits)
+            return prepare
+
+        return declared
+
+    def having(self, trait: str) -> list[str]:
+        """Return the names of the programs that have a trait."""
+        return [name for name, program in self.items() if trait in program.traits]
+
+    @contextmanager
+    def started(
+        self, names: Iterable[str], found: dict[str, Any], *arguments: object,
+        pythons: dict[str, str] | None = None, **environment: str,
+    ) -> Iterator[dict[str, Process]]:  # fmt: skip
+        """Start programs, wait until they are prepared, and end them afterwards.
+
+        Programs with missing packages are listed in ``found["skipped"]``; the versions of the
+        others are stored in ``found["versions"]``.
+
+        Parameters
+        ----------
+        names, found
+            The programs, and the report.
+        *arguments : object
+            Arguments of `serve`'s function after the name.
+        pythons : dict, optional
+            Interpreters of programs; default: this one.
+        **environment : str
+            Environment variables to set.
+        """
+        skipped, able = found.setdefault("skipped", {}), {}
+        started = [
+            Process(
+                [(pythons or {}).get(name, sys.executable), self.script, name, *arguments],
+                environment,
+            )
+            for name in names
+        ]
+        try:
+            for name, each in zip(names, started, strict=True):
+                each.prepared = each.answer()
+                if "missing" in each.prepared:
+                    if name not in skipped:
+                        print(f"{name}: skipped: {each.prepared['missing']}")
+                    skipped[name] = each.prepared["missing"]
+                else:
+                    found.setdefault("versions", {}).update(each.prepared["versions"])
+                    able[name] = each
+            yield able
+        finally:
+            for each in started:
+                each.close()
+
+
+class Process:
+    """The client of a process that calls `serve`."""
+
+    def __init__(self, command: list[object], environment: dict[str, str]) -> None:
         self.prepared: dict[str, Any] = {}
+        pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            [python, *map(str, command)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            list(map(str, command)),
+            stdin=pipe,
+            stdout=pipe,
             text=True,
             env=os.environ | environment,
         )
 
     def ask(self, **what: Any) -> dict[str, Any]:
         """Send a request and return its response."""
-        assert self._process.stdin is not None  # noqa: S101 -- it is a pipe
         self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
         """Wait for a response and return it."""
-        assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.name} ended with exit code {self._process.wait()}")
+            command = " ".join(self._process.args)
+            raise SystemExit(f"{command} ended with exit code {self._process.wait()}")
         return json.loads(line)
 
     def close(self) -> None:
         """Close its standard input, which ends the process."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait()
 
 
-@contextmanager
-def prepared(started: Sequence[Process], found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Wait until programs are prepared, and end them afterwards.
-
-    Programs with missing packages are listed in ``found["skipped"]``; the versions of the others
-    are stored in ``found["versions"]``.
-    """
-    skipped, able = found.setdefault("skipped", {}), {}
-    try:
-        for each in started:
-            each.prepared = each.answer()
-            if "missing" in each.prepared:
-                if each.name not in skipped:
-                    print(f"{each.name}: skipped: {each.prepared['missing']}")
-                skipped[each.name] = each.prepared["missing"]
-            else:
-                found.setdefault("versions", {}).update(each.prepared["versions"])
-                able[each.name] = each
-        yield able
-    finally:
-        for each in started:
-            each.close()
-
-
-def serve(prepare: Callable[[], Callable[..., dict[str, Any]]]) -> None:
+def serve(prepare: Callable[..., Callable[..., dict[str, Any]]]) -> None:
     """Serve requests; output of libraries is redirected to standard error.
 
-    `prepare` returns a function that is called with each request. The first response contains its
-    time, versions and the function's ``facts``, if any, or ``missing`` if a package is missing.
+    `prepare` is called with the arguments of the script, and returns a function that is called with
+    each request. The first response contains its time, versions and the function's ``facts``, if
+    any, or ``missing`` if a package is missing.
     """
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
@@ -114,7 +162,7 @@ def serve(prepare: Callable[[], Callable[..., dict[str, Any]]]) -> None:
 
         began = perf_counter()
         try:
-            run = prepare()
+            run = prepare(*sys.argv[1:])
         except ImportError as err:
             answer(missing=str(err).splitlines()[0])
             return
@@ -126,7 +174,7 @@ def serve(prepare: Callable[[], Callable[..., dict[str, Any]]]) -> None:
 
 def _versions() -> dict[str, str]:
     """Return the versions of the imported packages."""
-    found = {name: version(name) for name in _PACKAGES if name in sys.modules}
+    found = {name: version(name) for name in _PACKAGES.split() if name in sys.modules}
     if "sparse_dot_mkl" in found:
         found["mkl"] = sys.modules["sparse_dot_mkl"].get_version_string()
     return found

@@ -12,24 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gbdnn.challenge import Problem
 
 _ENVIRONMENT = (
-    "OMP_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "OMP_PLACES",
-    "OMP_WAIT_POLICY",
-    "GOMP_SPINCOUNT",
-    "KMP_BLOCKTIME",
-    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES OMP_WAIT_POLICY GOMP_SPINCOUNT KMP_BLOCKTIME"
+    " MKL_NUM_THREADS"
 )
 
 
-def facts(problem: Problem, **more: Any) -> dict[str, Any]:
-    """Return problem, machine, versions and environment for a measurement."""
-    return {"problem": problem_facts(problem), **circumstances(), **more}
+def started(problem: Problem | str, **more: Any) -> dict[str, Any]:
+    """Return problem, machine, versions and environment of a measurement, and print them."""
+    facts = {"name": problem} if isinstance(problem, str) else problem_facts(problem)
+    found = {"problem": facts, **circumstances(), **more}
+    print(facts["name"])
+    say_load(found)
+    print(", ".join(f"{name} {version}" for name, version in found["versions"].items()))
+    return found
 
 
 def problem_facts(problem: Problem) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def circumstances() -> dict[str, Any]:
     return {
         "machine": machine() | _processor(),
         "versions": versions(),
-        "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
+        "environment": {name: os.environ.get(name) for name in _ENVIRONMENT.split()},
         "load": round(os.getloadavg()[0], 2),
         "date": date.today().isoformat(),
         # A copy of the files, without the folder .git, has its commit in a variable.
@@ -89,35 +89,34 @@ def _processor() -> dict[str, str]:
     }
 
 
-def is_busy(found: dict[str, Any]) -> bool:
-    """Return whether other processes used half a core, or a tenth of all, before the first run."""
-    return found["load"] > max(0.5, found["machine"]["cores"] / 10)
-
-
 def say_load(found: dict[str, Any]) -> None:
     """Print the machine, and a warning if it is busy."""
     on = found["machine"]
     print(f"{on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB, {on['system']}")
-    if is_busy(found):
+    # Other processes use half a core, or a tenth of all.
+    if found["load"] > max(0.5, on["cores"] / 10):
         print(f"load average {found['load']}: the machine is busy; these times are not reliable")
 
 
-def heading(found: dict[str, Any]) -> None:
-    """Print problem, machine and versions."""
-    print(found["problem"]["name"])
-    say_load(found)
-    print(", ".join(f"{name} {version}" for name, version in found["versions"].items()))
+def table(rows: Sequence[dict[str, Any]], *left_out: str) -> None:
+    """Print rows as a table: the first column left-aligned and the others right-aligned.
 
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table with the first column left-aligned and the others right-aligned."""
-    lines = [list(head), *([str(cell) for cell in row] for row in rows)]
-    wide = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    The columns are the keys of all rows, without those left out; missing values are empty.
+    """
+    head = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in left_out]
+    lines = [head, *([cell(row.get(key)) for key in head] for row in rows)]
+    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
     print()
-    for line in lines:
-        cells = [line[0].ljust(wide[0])]
-        cells += [cell.rjust(width) for cell, width in zip(line[1:], wide[1:], strict=True)]
-        print("  ".join(cells).rstrip(), flush=True)
+    for first, *others in lines:
+        cells = (text.rjust(width) for text, width in zip(others, wide[1:], strict=True))
+        print("  ".join([first.ljust(wide[0]), *cells]).rstrip(), flush=True)
+
+
+def cell(value: Any) -> str:
+    """Return a cell's text: numbers with three digits, empty for missing values."""
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e6 else f"{value:,.0f}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def write(file: Path | None, found: dict[str, Any]) -> None:
@@ -125,3 +124,10 @@ def write(file: Path | None, found: dict[str, Any]) -> None:
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def finish(file: Path | None, found: dict[str, Any], checks: Iterable[dict[str, Any]]) -> None:
+    """Write the results; exit with status 1 if the ``check`` of a row is FAILED."""
+    write(file, found)
+    if any(row["check"] == "FAILED" for row in checks):
+        raise SystemExit(1)

@@ -7,17 +7,15 @@ softmax and cross-entropy, SGD with momentum, a fixed pattern, and the same init
 
 from __future__ import annotations
 
-import sys
-import warnings
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import dense_problems
 import numpy as np
-from dense_programs import _csr
-from processes import serve
+from dense_programs import csr
+from processes import Programs, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,16 +25,11 @@ if TYPE_CHECKING:
     Run = Callable[[int], tuple[list[float], float]]
     Ready = Callable[[int], Run]
 
-TITLES = {
-    "gbdnn": "gbdnn",
-    "torch_mask": "PyTorch dense + mask",
-    "torch_csr": "PyTorch CSR",
-    "sparselab": "sparselab",
-    "sparseprop": "SparseProp",
-}
+PROGRAMS = Programs(__file__)
 BATCH, RATE, MOMENTUM = 128, 0.01, 0.9
 
 
+@PROGRAMS.add("gbdnn")
 def gbdnn(problem: DenseProblem) -> Ready:
     """`gbdnn.train`, with one epoch of the requested steps."""
     import gbdnn
@@ -66,73 +59,56 @@ def gbdnn(problem: DenseProblem) -> Ready:
     return ready
 
 
+@PROGRAMS.add("PyTorch dense + mask")
 def torch_mask(problem: DenseProblem) -> Ready:
     """PyTorch with dense weights; weights off the pattern are set to 0 after each step."""
     import torch
 
-    def ready(nthreads: int) -> Run:
-        torch.set_num_threads(nthreads)
-        masks = [torch.from_numpy((W.T != 0).astype(np.float32)) for W in problem.weights]
-        linears = _linears(torch, problem)
-        model = _sequential(torch, linears)
-        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
+    masks = [torch.from_numpy((W.T != 0).astype(np.float32)) for W in problem.weights]
 
-        def after() -> None:
-            with torch.no_grad():
-                for linear, mask in zip(linears, masks, strict=True):
-                    linear.weight.mul_(mask)
+    def after(linears: list[Any]) -> None:
+        with torch.no_grad():
+            for linear, mask in zip(linears, masks, strict=True):
+                linear.weight.mul_(mask)
 
-        return _autograd(torch, problem, model, optimizer, after)
-
-    return ready
+    return partial(_autograd, torch, problem, lambda linear: linear, after)
 
 
+@PROGRAMS.add("sparselab")
 def sparselab(problem: DenseProblem) -> Ready:
     """Layers of sparselab with PyTorch's optimizer."""
     import sparselab
     import torch
 
-    def ready(nthreads: int) -> Run:
-        torch.set_num_threads(nthreads)
-        layers = []
-        for W, b in zip(problem.weights, problem.biases, strict=True):
-            layer = sparselab.SparseLinear(*W.shape, sparsity=0.5)
-            # Replace the layer's random pattern by that of the problem.
-            layer._csr = sparselab.PaddedCSR.from_dense(torch.from_numpy(W.T.copy()))
-            layer._values = torch.nn.Parameter(torch.from_numpy(np.asarray(layer._csr.values)))
-            with torch.no_grad():
-                layer.bias.copy_(torch.from_numpy(b))
-            layers.append(layer)
-        model = _sequential(torch, layers)
-        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
-        return _autograd(torch, problem, model, optimizer, lambda: None)
+    def converted(linear: Any) -> Any:
+        layer = sparselab.SparseLinear(linear.in_features, linear.out_features, sparsity=0.5)
+        # Replace the layer's random pattern by that of the problem.
+        layer._csr = sparselab.PaddedCSR.from_dense(linear.weight.detach().clone())
+        layer._values = torch.nn.Parameter(torch.from_numpy(np.asarray(layer._csr.values)))
+        with torch.no_grad():
+            layer.bias.copy_(linear.bias)
+        return layer
 
-    return ready
+    return partial(_autograd, torch, problem, converted)
 
 
+@PROGRAMS.add("SparseProp")
 def sparseprop(problem: DenseProblem) -> Ready:
     """Layers of SparseProp, converted from PyTorch, with PyTorch's optimizer."""
     import torch
     from sparseprop.modules import SparseLinear
 
-    def ready(nthreads: int) -> Run:
-        torch.set_num_threads(nthreads)
-        layers = [*map(SparseLinear.from_dense, _linears(torch, problem))]
-        model = _sequential(torch, layers, inplace=False)  # the layers return views
-        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
-        return _autograd(torch, problem, model, optimizer, lambda: None)
-
-    return ready
+    # The layers return views.
+    return partial(_autograd, torch, problem, SparseLinear.from_dense, inplace=False)
 
 
+@PROGRAMS.add("PyTorch CSR")
 def torch_csr(problem: DenseProblem) -> Ready:
     """PyTorch with CSR weights, without autograd; activations are column-wise."""
     import torch
 
-    warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
-
     @torch.inference_mode()
-    def make(nthreads: int) -> Run:
+    def ready(nthreads: int) -> Run:
         torch.set_num_threads(nthreads)
         layers = [
             _CSRLayer(torch, W, b) for W, b in zip(problem.weights, problem.biases, strict=True)
@@ -160,7 +136,7 @@ def torch_csr(problem: DenseProblem) -> Ready:
 
         return steps
 
-    return make
+    return ready
 
 
 class _CSRLayer:
@@ -170,7 +146,7 @@ class _CSRLayer:
         import scipy.sparse as sp
 
         self._torch = torch
-        self.W, self.transposed = _csr(torch, W), _csr(torch, np.ascontiguousarray(W.T))
+        self.W, self.transposed = csr(torch, W), csr(torch, np.ascontiguousarray(W.T))
         numbers = sp.csr_array(W.T)
         numbers.data = np.arange(numbers.nnz)
         self._order = torch.from_numpy(sp.csr_array(numbers.T).data.astype(np.int64))
@@ -193,36 +169,37 @@ class _CSRLayer:
         self._torch.index_select(values, 0, self._order, out=self.transposed.values())
 
 
-def _linears(torch: Any, problem: DenseProblem) -> list[Any]:
-    found = []
+def _autograd(
+    torch: Any,
+    problem: DenseProblem,
+    converted: Callable[[Any], Any],
+    after: Callable[[list[Any]], None] = lambda _: None,
+    nthreads: int = 1,
+    *,
+    inplace: bool = True,
+) -> Run:
+    """Return steps of PyTorch on layers that are made from its dense ones; `after` ends a step."""
+    torch.set_num_threads(nthreads)
+    layers, modules = [], []
     for W, b in zip(problem.weights, problem.biases, strict=True):
         linear = torch.nn.Linear(*W.shape)
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(np.ascontiguousarray(W.T)))
             linear.bias.copy_(torch.from_numpy(b))
-        found.append(linear)
-    return found
-
-
-def _sequential(torch: Any, layers: list[Any], *, inplace: bool = True) -> Any:
-    with_relu = [each for layer in layers for each in (layer, torch.nn.ReLU(inplace=inplace))]
-    return torch.nn.Sequential(*with_relu[:-1])
-
-
-def _autograd(
-    torch: Any, problem: DenseProblem, model: Any, optimizer: Any, after: Callable[[], None]
-) -> Run:
+        layers.append(converted(linear))
+        modules += [layers[-1], torch.nn.ReLU(inplace=inplace)]
+    model = torch.nn.Sequential(*modules[:-1])
+    optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
     batches = _minibatches(torch, problem)
-    loss_of = torch.nn.functional.cross_entropy
 
     def steps(count: int) -> tuple[list[float], float]:
         losses, began = [], perf_counter()
         for X, y in (next(batches) for _ in range(count)):
             optimizer.zero_grad()
-            loss = loss_of(model(X), y)
+            loss = torch.nn.functional.cross_entropy(model(X), y)
             loss.backward()
             optimizer.step()
-            after()
+            after(layers)
             losses.append(loss.detach())
         return [float(loss) for loss in losses], perf_counter() - began
 
@@ -237,19 +214,16 @@ def _minibatches(torch: Any, problem: DenseProblem) -> Iterator[tuple[Any, Any]]
             yield X[start : start + BATCH], y[start : start + BATCH]
 
 
-PROGRAMS = {each.__name__: each for each in (gbdnn, torch_mask, torch_csr, sparselab, sparseprop)}
-
-
-def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:
-    """Return what makes steps, and tells their mean loss and a step's seconds."""
-    ready = cache(PROGRAMS[name](dense_problems.load(folder)))
+def _prepared(name: str, folder: str) -> Callable[..., dict[str, Any]]:
+    """Return a function that makes steps, and returns their mean loss and a step's seconds."""
+    ready = cache(PROGRAMS[name].prepare(dense_problems.load(Path(folder))))
 
     def run(nthreads: int, steps: int) -> dict[str, Any]:
-        losses, seconds = ready(nthreads)(steps)
+        losses, seconds = ready(nthreads=nthreads)(steps)
         return {"loss": float(np.mean(losses)), "seconds": seconds / steps}
 
     return run
 
 
 if __name__ == "__main__":
-    serve(lambda: _prepared(sys.argv[1], Path(sys.argv[2])))
+    serve(_prepared)

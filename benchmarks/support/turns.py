@@ -1,9 +1,9 @@
-"""Programs in turn: the loop by which every script times what it compares.
+"""The loop by which every script times what it compares, and statistics of its runs.
 
-A round takes each program once, in another order than the round before: what disturbs the machine
-for a while disturbs all of them, and none always follows the same one. Ratios are of runs of the
-same round. A program is what is called and returns its ``seconds``: `timed` makes one of a function
-of this process, `processes.Process.ask` of one in a process of its own.
+In a round every program runs once, in another order than in the round before, so that disturbances
+of the machine affect all programs, and none always follows the same one. Ratios compare runs of the
+same round. A program is a function that returns its ``seconds``: `timed` makes one of a function of
+this process, `processes.Process.ask` of a program in its own process.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ class Turns:
         """Return the median of a program's seconds."""
         return median(self.seconds(name))
 
-    def ratios(self, name: Hashable, to: Hashable, key: str = "seconds") -> list[float]:
+    def ratios(self, name: Hashable, to: Hashable) -> list[float]:
         """Return how many times as long as another a program took, round by round."""
-        pairs = zip(self.runs[name], self.runs[to], strict=True)
-        return [mine[key] / other[key] for mine, other in pairs]
+        return ratios(self.runs[name], self.runs[to])
+
+    def every(self) -> list[Run]:
+        """Return all runs, with those of the rounds that do not count."""
+        return [run for kept in (self.first, self.runs) for runs in kept.values() for run in runs]
 
 
 def in_turn(
@@ -53,9 +56,9 @@ def in_turn(
     Parameters
     ----------
     programs : mapping
-        What each is called, and a call that returns its ``seconds`` and whatever else.
+        Names, and functions that return a dict with ``seconds``.
     rounds : int
-        That count.
+        Rounds that count.
     warm : int, default 1
         Rounds before them.
     pause : float, default 0
@@ -87,8 +90,8 @@ def timed(
 ) -> Callable[[], Run]:
     """Return a program that calls a function of this process.
 
-    It returns seconds by the wall's clock and by the processor's (``cpu``), and what `then` makes
-    of the answer, which is not timed.
+    It returns seconds of the wall clock and of the processor (``cpu``), and the result of `then`
+    on the answer, which is not timed.
     """
 
     def program() -> Run:
@@ -101,8 +104,30 @@ def timed(
 
 
 def repeated(function: Callable[[], Any], rounds: int) -> list[float]:
-    """Return the seconds of one function, called again and again; a first call is not counted."""
+    """Return the seconds of one function, called repeatedly; the first call is not counted."""
     return in_turn({"": timed(function)}, rounds).seconds("")
+
+
+def ratios(runs: Sequence[Run], to: Sequence[Run]) -> list[float]:
+    """Return the seconds of runs over those of others; per input if runs have ``inputs``."""
+    per = [[run["seconds"] / run.get("inputs", 1) for run in each] for each in (runs, to)]
+    return [mine / other for mine, other in zip(*per, strict=True)]
+
+
+def summary(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return median, least and largest seconds of runs, and what else they have."""
+    seconds = [run["seconds"] for run in runs]
+    row: dict[str, Any] = {"inputs": runs[0]["inputs"]} if "inputs" in runs[0] else {}
+    row |= {"seconds_median": median(seconds), "seconds_min": min(seconds)}
+    row["seconds_max"] = max(seconds)
+    if "cpu" in runs[0]:
+        row["cpu_to_wall"] = median(run["cpu"] / run["seconds"] for run in runs)
+    return row | {"check": min(run["check"] for run in runs)}
+
+
+def checked(right: bool) -> str:
+    """Return the words of a check: PASSED or FAILED, which sorts first."""
+    return "PASSED" if right else "FAILED"
 
 
 def quartiles(numbers: Sequence[float]) -> tuple[float, float, float]:

@@ -277,15 +277,14 @@ def test_gains_of_threads(script):
 def test_array_programs_find_the_categories(script, drop):
     """What runs on the GPU through CuPy and PyTorch, on the CPU."""
     peers, problems = script("peers"), script("problems")
-    problem = problems.build(1024, 6, 200)
+    problem = problems.Choice(1024, 6, 200).build()
     truth, _ = problems.true_categories(problem)
-    arrays = problems.arrays(problem)
-    programs = [peers.scipy_dense(arrays, drop, "cpu"), peers.scipy_csr(arrays, drop, "cpu")]
+    programs = [peers.scipy_dense(problem, drop, "cpu"), peers.scipy_csr(problem, drop, "cpu")]
     if importlib.util.find_spec("torch"):
-        programs += [peers.torch_dense(arrays, drop, "cpu", csr) for csr in (False, True)]
-    for program in programs:
+        programs += [peers.torch_dense(problem, drop, "cpu", csr) for csr in (False, True)]
+    for ready in programs:
         for batch in (64, 200):
-            np.testing.assert_array_equal(program.ready(1, batch, 200)(), truth)
+            np.testing.assert_array_equal(ready(1, batch, 200)(), truth)
 
 
 def test_the_readme_names_every_script():

@@ -1,12 +1,16 @@
-"""Loops of single GraphBLAS calls over a challenge network, with variants from papers.
+"""Loops over the layers of a challenge network, for what gbdnn is compared with.
+
+`through` is the loop; a library provides the step of a layer. With `drop`, inputs without
+activations leave the batch after each layer, as in the filter of Wang et al.
+
+`sparse` and `full` are loops of single GraphBLAS calls, with Y as a sparse or a full matrix:
 
     Z  = Y W                mxm, plus_times
     Z  = Z + b              apply: on the entries
     Y' = min(max(Z, 0), clip)
 
-`sparse` stores Y as a sparse matrix, `full` as a full one. Both can drop the rows without values
-after each layer, as in the filter of Wang et al., and `sparse` can keep the zeros of the ReLU until
-their fraction reaches a threshold, as in KK-SpDNN.
+`sparse` can keep the zeros of the ReLU until their fraction of the entries reaches a threshold, as
+in KK-SpDNN.
 """
 
 from __future__ import annotations
@@ -17,28 +21,62 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import graphblas as gb
-import lagraph
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from gbdnn import Network
 
 OPERATIONS = ("mxm", "select", "apply, bias", "apply, clip")  # of `sparse` without trimming
 
-_ENTRIES = 1 << 24  # maximum of a batch's activations
+# Maximum entries of a batch's activations; two such matrices take about 4 GiB. With 1024 and 4096
+# neurons, 60,000 inputs are one batch.
+MOST_ENTRIES = 1 << 28
+FEW_ENTRIES = 1 << 24  # of the loops with variants from papers
 
 
-def in_batches(
-    step: Callable[..., np.ndarray], X: gb.Matrix, nthreads: int, size: int | None = None
+def through(
+    Y: Any,
+    ids: Any,
+    layers: Iterable[Any],
+    step: Callable[[Any, Any], Any],
+    living: Callable[[Any], Any],
+    take: Callable[[Any, Any], Any],
+    drop: bool,
+) -> Any:
+    """Return the numbers (`ids`) of the inputs that are alive after the last layer.
+
+    ``step(Y, layer)`` returns the next activations, ``living(Y)`` the positions of the inputs with
+    activations, and ``take(Y, positions)`` the activations of these.
+    """
+    for layer in layers:
+        Y = step(Y, layer)
+        if drop:
+            rows = living(Y)
+            if len(rows) < len(ids):
+                Y, ids = take(Y, rows), ids[rows]
+            if not len(ids):
+                return ids
+    return ids[living(Y)]
+
+
+def batches(X: gb.Matrix, size: int | None = None, entries: int = MOST_ENTRIES) -> list[gb.Matrix]:
+    """Return row-wise features in batches of `size` inputs, or in as few as memory allows."""
+    rows = max(1, entries // max(X.ncols, 1))
+    rows = rows if size is None else min(rows, size)
+    return [rowwise(X[at : at + rows, :].new()) for at in range(0, X.nrows, rows)]
+
+
+def categories(
+    infer: Callable[[gb.Matrix], np.ndarray], parts: Sequence[gb.Matrix], nthreads: int
 ) -> np.ndarray:
-    """Return the categories that `step` computes in batches of `size` inputs."""
-    size = size or max(1, _ENTRIES // X.ncols)
-    found = []
+    """Return the categories of all batches; `infer` returns those of one."""
+    found, first = [], 0
     with gb.ss.Context(engage=False, nthreads=nthreads):
-        for start in range(0, X.nrows, size):
-            found.append(start + step(X[start : start + size, :].new()))
+        for X in parts:
+            found.append(infer(X) + first)
+            first += X.nrows
     return np.concatenate(found)
 
 
@@ -61,7 +99,7 @@ def sparse(
     network: Network,
     Y: gb.Matrix,
     *,
-    drops: bool = False,
+    drop: bool = False,
     trim: float = 0.0,
     told: Callable[[int], Any] = lambda _: None,
     lap: Callable[[], Any] = lambda: None,
@@ -73,35 +111,33 @@ def sparse(
     """
     from graphblas import binary, select, semiring
 
-    zero, ids = np.float32(0), np.arange(Y.nrows)
-    for layer in network:
+    zero, count = np.float32(0), Y.nrows
+
+    def step(Y: gb.Matrix, layer: Any) -> gb.Matrix:
+        bias = np.float32(layer.bias)
         lap()
         Z = semiring.plus_times(Y @ layer.weights).new()
         lap()
         if trim:
-            Z << binary.plus(Z, np.float32(layer.bias))
+            Z << binary.plus(Z, bias)
             Z << binary.max(Z, zero)
             zeros = Z.nvals - int(select.valuegt(Z, zero).new().nvals)
             if zeros and zeros >= trim * Z.nvals:
                 Z << select.valuegt(Z, zero)
         else:
-            Z << select.valuegt(Z, -np.float32(layer.bias))
+            Z << select.valuegt(Z, -bias)
             lap()
-            Z << binary.plus(Z, np.float32(layer.bias))
+            Z << binary.plus(Z, bias)
             lap()
         Z << binary.min(Z, np.float32(layer.clip))
         lap()
         told(int(Z.nvals))
-        Y = Z
-        if drops:
-            rows = _living(Y)
-            if len(rows) < Y.nrows:
-                Y, ids = Y[rows, :].new(), ids[rows]
-        if not Y.nrows:
-            break
-    if trim:
-        Y = select.valuegt(Y, zero).new()
-    return np.asarray(ids[_living(Y)])
+        return Z
+
+    def alive(Y: gb.Matrix) -> np.ndarray:
+        return living(select.valuegt(Y, zero).new() if trim else Y)
+
+    return through(Y, np.arange(count), network, step, alive, lambda Y, at: Y[at, :].new(), drop)
 
 
 def timed(network: Network, X: gb.Matrix, nthreads: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,14 +148,9 @@ def timed(network: Network, X: gb.Matrix, nthreads: int) -> tuple[np.ndarray, np
     """
     laps: list[float] = []
     step = partial(sparse, network, lap=lambda: laps.append(perf_counter()))
-    found = in_batches(step, X, nthreads, lagraph.rows_at_once(X))
+    found = categories(step, batches(X), nthreads)
     each = np.diff(np.reshape(laps, (-1, len(network), 1 + len(OPERATIONS))))
     return each.sum(axis=0), found
-
-
-def _living(Y: gb.Matrix) -> np.ndarray:
-    rows, _ = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
-    return np.asarray(rows.astype(np.int64))
 
 
 def columnwise(network: Network) -> list[gb.Matrix]:
@@ -132,26 +163,37 @@ def columnwise(network: Network) -> list[gb.Matrix]:
 
 
 def full(
-    network: Network, X: gb.Matrix, *, weights: list[gb.Matrix], drops: bool = False
+    network: Network, X: gb.Matrix, *, weights: list[gb.Matrix], drop: bool = False
 ) -> np.ndarray:
     """Return the categories; Z is initialised with the bias, which is <= 0, and adds Y W."""
     from graphblas import binary, semiring
 
-    Y, ids = X.to_dense(np.float32(0)), np.arange(X.nrows)
-    for layer, W in zip(network, weights, strict=True):
+    def step(Y: np.ndarray, at: tuple[Any, gb.Matrix]) -> np.ndarray:
+        layer, W = at
         Z = _full(np.full((len(Y), layer.ncols), layer.bias, np.float32, order="F"))
         Z(binary.plus) << semiring.plus_times(_full(Y) @ W)
         Y = Z.ss.export("fullc", raw=True)["values"].reshape(Z.shape, order="F")
-        np.clip(Y, 0, layer.clip, out=Y)
-        if drops:
-            lives = Y.any(axis=1)
-            if not lives.all():
-                Y, ids = Y[lives], ids[lives]
-        if not len(Y):
-            break
-    return np.asarray(ids[Y.any(axis=1)])
+        return np.clip(Y, 0, layer.clip, out=Y)
+
+    return through(
+        X.to_dense(np.float32(0)), np.arange(X.nrows), zip(network, weights, strict=True), step,
+        lambda Y: Y.any(axis=1).nonzero()[0], lambda Y, at: Y[at], drop,
+    )  # fmt: skip
 
 
 def _full(A: np.ndarray) -> gb.Matrix:
     values = A.ravel(order="F")
     return gb.Matrix.ss.import_fullc(values, nrows=A.shape[0], ncols=A.shape[1])
+
+
+def living(Y: gb.Matrix) -> np.ndarray:
+    """Return the rows with entries."""
+    rows, _ = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
+    return np.asarray(rows.astype(np.int64))
+
+
+def rowwise(A: gb.Matrix) -> gb.Matrix:
+    """Return a row-wise copy; iso values are kept."""
+    arrays = A.ss.export("csr")
+    del arrays["format"]
+    return gb.Matrix.ss.import_csr(take_ownership=True, **arrays)

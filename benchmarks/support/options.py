@@ -1,0 +1,131 @@
+"""Options of the command lines."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import fields, is_dataclass
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Images = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="IDX file, or folder with MNIST's training images; default: those next to the "
+        "official weights, the official images, or digits.",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Official weights; default: a generated network."),
+]
+Inputs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Default: 60,000, or all official images without MNIST."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of what is generated.")]
+Count = Annotated[int, typer.Option(min=1)]
+Rounds = Annotated[int, typer.Option(min=1, help="Timed rounds.")]
+AtLeast = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time per round.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a small problem as a test.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results.")]
+Deduplicate = Annotated[bool, typer.Option(help="Compute equal inputs only once.")]
+# Numbers or words, which `numbers` and `words` read.
+Several = Annotated[list[str] | None, typer.Option(help="Several by comma or repetition.")]
+_SPEC = re.compile(r"\d+(x\d+)?(-\d+(x\d+)?)*@[\d.]+(,[\d.]+)?")
+
+
+def _valid(specs: list[str] | None) -> list[str] | None:
+    for spec in specs or []:
+        if _SPEC.fullmatch(spec) is None:
+            raise typer.BadParameter(f"{spec!r} is not as 784-512x2-10@5")
+    return specs
+
+
+Specs = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SPEC",
+        callback=_valid,
+        help="Neurons (512 twice) and percentage of edges: 784-512x2-10@5; @5,100 if the last "
+        "layer has another percentage. May be repeated.",
+    ),
+]
+
+
+def run(main: Callable[..., Any], shown: Callable[..., Any] | None = None, *without: str) -> None:
+    """Run a function as a command.
+
+    The parameters and the docstring are those of `shown`, by default `main`, `without` some names.
+    A parameter that is annotated with a dataclass is given by an option for each field.
+    """
+    shown = shown or main
+    hints = get_type_hints(shown, include_extras=True)
+    parameters, groups = [], {}
+    for name, parameter in signature(shown).parameters.items():
+        kind = hints[name]
+        if is_dataclass(kind):
+            groups[name] = kind
+            given = None if parameter.default is parameter.empty else parameter.default
+            kinds = get_type_hints(kind, include_extras=True)
+            parameters += [
+                parameter.replace(
+                    name=each.name, annotation=kinds[each.name],
+                    default=getattr(given, each.name, each.default),
+                )
+                for each in fields(kind) if each.init
+            ]  # fmt: skip
+        elif name not in without:
+            parameters.append(parameter.replace(annotation=kind))
+
+    def command(**options: Any) -> None:
+        for name, kind in groups.items():
+            mine = [each.name for each in fields(kind) if each.init]
+            options[name] = kind(**{each: options.pop(each) for each in mine})
+        main(**options)
+
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
+    command.__doc__ = shown.__doc__
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__signature__ = signature(command).replace(parameters=parameters)
+    typer.run(command)
+
+
+def words(
+    asked: Iterable[str] | None, default: Iterable[str], known: Iterable[str] | None = None
+) -> list[str]:
+    """Return the words of an option, by comma or repetition, each once; exit if one is unknown."""
+    found = list(dict.fromkeys(word for item in asked or default for word in item.split(",")))
+    for each in found:
+        if known is not None and each not in known:
+            raise typer.BadParameter(f"{each!r} is none of {', '.join(known)}")
+    return found
+
+
+def numbers(
+    asked: list[str] | None, default: Iterable[float], kind: type = int, least: float = 1
+) -> list[Any]:
+    """Return the numbers of an option, by comma or repetition, each once, in order."""
+    try:
+        found = [kind(word) for word in words(asked, [])] or list(default)
+    except ValueError as err:
+        raise typer.BadParameter(str(err)) from err
+    if min(found) < least:
+        raise typer.BadParameter(f"{min(found)} is less than {least}")
+    return found
+
+
+def interpreters(asked: list[str] | None, known: Iterable[str]) -> dict[str, str]:
+    """Return the interpreter of each program in an option."""
+    found = dict(each.partition("=")[::2] for each in asked or [])
+    for name, path in found.items():
+        if name not in known or shutil.which(path) is None:
+            raise typer.BadParameter(f"--python {name}={path} is not as deepsparse=venv/bin/python")
+    return found
