@@ -105,7 +105,7 @@ def main(
         network, inputs, rounds, at_least = ["64x3@20"], ["1,32"], 1, 0.001
     sizes, counts = options.numbers(inputs, INPUTS), options.numbers(nthreads, [2])
     names = options.words(programs, PROGRAMS, PROGRAMS)
-    interpreters = options.interpreters(pythons, PROGRAMS)
+    PROGRAMS.pythons |= options.interpreters(pythons, PROGRAMS)
     found = report.started(
         "networks with dense features, FP32", rounds=rounds, seed=seed, skipped={}, cells=[]
     )
@@ -120,7 +120,7 @@ def main(
         facts["features_alone"] = features_alone
         with tempfile.TemporaryDirectory() as folder:
             _save(problem, model, sizes, Path(folder))
-            with PROGRAMS.started(names, found, folder, pythons=interpreters) as able:
+            with PROGRAMS.started(names, found, folder) as able:
                 for size, pause in product(sizes, apart or [0.0]):
                     asked = {"inputs": size, "at_least": at_least, "apart": pause}
                     keys = product(counts, able)
@@ -273,10 +273,8 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
                 if cell["nthreads"] == nthreads
             ]
         )
-        means = [{f"geometric means, {nthreads} threads": row["group"], **row,
-                  "program": titles[row["program"]]}
-                 for row in found["groups"][nthreads]]  # fmt: skip
-        report.table(means, "group")
+        print(f"\ngeometric means of times, {nthreads} threads:")
+        report.table(found["groups"][nthreads])
     for row in found["gains"]:
         words = f"{row['inputs']} inputs, {row['apart']:g} ms apart, {row['nthreads']} threads"
         gain = f"x {row['mean']:.2f} as fast as {counts[0]}, at least x {row['least']:.2f}"

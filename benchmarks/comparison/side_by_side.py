@@ -78,43 +78,37 @@ def main(
     def inputs(name: str, _threads: int) -> int:
         return min((name in slow and slow_inputs) or problem.inputs, problem.inputs)
 
+    found["batches"] = []
     with challenge_turns.workers(problem, names, found) as able:
-        found["batches"] = [
-            _searched(able[name], name, threads, options.numbers(batch, BATCHES),
-                      min(search_inputs, inputs(name, threads)), inputs(name, threads))
-            for name in able if name not in own
-            for threads in ([1] if name in PROGRAMS.having("serial") else counts)
-        ]  # fmt: skip
+        for name in (name for name in able if name not in own):
+            tried, size = options.numbers(batch, BATCHES), inputs(name, 0)
+            for threads in [1] if name in PROGRAMS.having("serial") else counts:
+                row = {"program": name, "nthreads": threads, "inputs": min(search_inputs, size)}
+                found["batches"].append(row | _searched(able[name], row, tried, size))
         sizes = {(row["program"], row["nthreads"]): row["batch"] for row in found["batches"]}
         found["runs"] = challenge_turns.interleaved(
             able, counts, rounds, truth, inputs, lambda *key: sizes.get(key)
         )
-    found["summary"] = [
-        row for threads in counts for row in _summaries(found["runs"], threads, problem)
-    ]
-    found["strongest"] = {
-        threads: min(
-            (row for row in found["summary"]
-             if row["beside_nthreads"] == threads and row["program"] not in own),
-            key=lambda row: row["to_distinct"], default=None,
-        )
-        for threads in counts
-    }  # fmt: skip
+    found["summary"], found["strongest"] = [], {}
+    for threads in counts:
+        rows = _summaries(found["runs"], threads, problem)
+        found["summary"] += rows
+        peers = [row for row in rows if row["program"] not in own]
+        best = min(peers, key=lambda row: row["to_distinct"], default=None)
+        found["strongest"][threads] = best
     _show(found, counts)
     report.finish(json_file, found, found["runs"])
 
 
-def _searched(
-    process: Any, name: str, nthreads: int, sizes: list[int], first: int, inputs: int
-) -> dict[str, Any]:
-    """Return the best batch size of a program, and the times of all on the `first` inputs."""
-    row = {"program": name, "nthreads": nthreads, "inputs": first}
+def _searched(process: Any, row: dict[str, Any], sizes: list[int], inputs: int) -> dict[str, Any]:
+    """Return the best batch size of a program, and the times of all on the first inputs."""
+    program, nthreads, first = PROGRAMS[row["program"]], row["nthreads"], row["inputs"]
     tried = sorted({size for size in sizes if size <= first} or {min(sizes)})
-    tried += [inputs] if "at once" in PROGRAMS[name].traits and inputs not in tried else []
-    if "slow" in PROGRAMS[name].traits:
+    tried += [inputs] if "at once" in program.traits and inputs not in tried else []
+    if "slow" in program.traits:
         tried = [_USUAL]
     if len(tried) == 1:
-        return {**row, "batch": tried[0], "seconds": {}}
+        return {"batch": tried[0], "seconds": {}}
 
     def once(size: int) -> float:
         return process.ask(nthreads=nthreads, batch=size, inputs=first)["seconds"]
@@ -125,10 +119,10 @@ def _searched(
     least |= {size: min(least[size], once(size)) for size in tried if least[size] <= limit}
     best = min(least, key=lambda size: least[size])
     told = ", ".join(f"{size}: {taken:.3f} s" for size, taken in least.items())
-    words = f"{PROGRAMS[name].title}, {nthreads} threads: batches of {best}"
+    words = f"{program.title}, {nthreads} threads: batches of {best}"
     print(f"{words} (on {first} inputs, {told})", flush=True)
     sleep(challenge_turns.PAUSE)
-    return {**row, "batch": best, "seconds": least}
+    return {"batch": best, "seconds": least}
 
 
 def _summaries(runs: list[dict[str, Any]], nthreads: int, problem: Any) -> list[dict[str, Any]]:
@@ -143,8 +137,8 @@ def _summaries(runs: list[dict[str, Any]], nthreads: int, problem: Any) -> list[
     for name in dict.fromkeys(run["program"] for run in runs):
         mine = of(name)
         row = {
-            "program": name,
             "title": PROGRAMS[name].title,
+            "program": name,
             "beside_nthreads": nthreads,
             **{key: mine[0][key] for key in ("nthreads", "batch")},
             **summary(mine),
@@ -162,19 +156,14 @@ def _summaries(runs: list[dict[str, Any]], nthreads: int, problem: Any) -> list[
 
 def _show(found: dict[str, Any], counts: list[int]) -> None:
     """Print a table for each number of threads, and the main ratios."""
-    heads = {
-        "title": "program", "nthreads": "threads", "inputs": "inputs", "batch": "batch",
-        "seconds_median": "median s", "seconds_min": "min s", "seconds_first": "first s",
-        "to_distinct": "to distinct", "to_default": "to default", "edges_per_second": "edges/s",
-        "cpu_to_wall": "cpu/wall", "check": "categories",
-    }  # fmt: skip
     for nthreads in counts:
         rows = [row for row in found["summary"] if row["beside_nthreads"] == nthreads]
-        report.table([{head: row[key] for key, head in heads.items()} for row in rows])
+        report.table(rows, "program", "beside_nthreads", "seconds_max")
     print(
         "\nto distinct, to default: median ratio of the seconds per input to those of gbdnn auto in"
         "\nthe same round, with deduplicate=False (every input computed), and with the default."
-        "\nSeconds of programs that ran on fewer inputs are not scaled."
+        f"\nSeconds of programs that ran on fewer inputs are not scaled."
+        f"\nspeed up: ratio of the seconds to those on {counts[0]} threads."
     )
     for nthreads, best in found["strongest"].items():
         if best is not None:
@@ -183,10 +172,6 @@ def _show(found: dict[str, Any], counts: list[int]) -> None:
                 f" {best['batch']}: x {best['to_distinct']:.2f} gbdnn deduplicate=False,"
                 f" x {best['to_default']:.2f} by default"
             )
-    for row in found["summary"]:
-        if row["program"] in PROGRAMS.having("own") and row["beside_nthreads"] != counts[0]:
-            gain = f"{row['nthreads']} threads x {row['speed_up']:.2f} as fast as {counts[0]}"
-            print(f"{row['title']}: {gain}")
     for name, facts in found["prepared"].items():
         if "code_seconds" in facts:
             kernel = "fused kernel" if facts["compiled"] else "no compiled code"

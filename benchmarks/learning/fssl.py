@@ -94,8 +94,7 @@ def main(
         )
         cell = {"strength": each, "gone": median(gone), "error": median(errors)}
         summary.append(cell | {"least": min(errors), "most": max(errors)})
-    heads = ("strength", "weights gone %", "error %", "from", "to")
-    report.table([dict(zip(heads, cell.values(), strict=True)) for cell in summary])
+    report.table(summary)
     found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": summary}
     found["options"] = {
         step: {name: repr(value) for name, value in given.items()}

@@ -65,8 +65,7 @@ def main(
         cell |= {"accuracy": mean(accuracies), "least": min(accuracies), "most": max(accuracies)}
         cells.append(cell | {"seconds": mean(row["seconds"] for row in mine)})
         rows += mine
-    heads = ("rule", "density %", "edges", "accuracy %", "from", "to", "s an epoch")
-    report.table([dict(zip(heads, cell.values(), strict=True)) for cell in cells])
+    report.table(cells)
     words = {name: repr(value) for name, value in given.items()}
     found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": cells}
     found["options"] = words | {"input_dropout": repr(input_dropout)}

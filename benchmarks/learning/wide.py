@@ -95,19 +95,7 @@ def main(
             found["wide"].append(pool.submit(_measured, name, steps, count).result())
         print(f"  {name}, {count} threads: {found['wide'][-1]['seconds']:.3g} s", flush=True)
         report.write(json_file, found)
-    report.table(
-        [
-            {
-                **{key: row[key] for key in ("network", "threads", "edges")},
-                "published, s": row["published"],
-                "s per epoch": row["seconds"],
-                "ms per step": row["ms"],
-                "processor, ms": 1e3 * row["processor"],
-                "memory": memory.mib(row["peak"]),
-            }
-            for row in found["wide"]
-        ]
-    )
+    report.table([row | {"peak": memory.mib(row["peak"])} for row in found["wide"]])
 
 
 def _measured(name: str, steps: int, nthreads: int) -> dict[str, Any]:

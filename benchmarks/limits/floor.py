@@ -82,25 +82,7 @@ def main(
     found["summary"] = [
         {"deduplicate": True, **way, **_summary(work, turns.runs[k])} for k, way in enumerate(ways)
     ]
-    report.table(
-        [
-            {
-                "engine": row["engine"],
-                "merging": "yes" if row["deduplicate"] else "no",
-                "threads": row["nthreads"],
-                "median s": row["seconds_median"],
-                "min s": row["seconds_min"],
-                "L2 G/s": row["rates"]["L2"] / 1e9,
-                "L2 floor s": row["floor_seconds"]["L2"],
-                "time / L2 floor": row["ratio_median"]["L2"],
-                "least": row["ratio_min"]["L2"],
-                "L1 G/s": row["rates"]["L1"] / 1e9,
-                "L1 floor s": row["floor_seconds"]["L1"],
-                "time / L1 floor": row["ratio_median"]["L1"],
-            }
-            for row in found["summary"]
-        ]
-    )
+    report.table(found["summary"], "seconds", "L2_ratios", "L1_ratios")
     report.finish(json_file, found, [found])
 
 
@@ -123,22 +105,15 @@ def _living(problem: Problem) -> tuple[np.ndarray, Any]:
 def _summary(work: float, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return floors and times; each run has the rates measured before and after it."""
     seconds = [run["seconds"] for run in runs]
-    rates = {cache: [run["rates"][cache] for run in runs] for cache in runs[0]["rates"]}
-    ratios = {
-        cache: [taken * rate / work for taken, rate in zip(seconds, each, strict=True)]
-        for cache, each in rates.items()
-    }
-    middle = {cache: median(each) for cache, each in rates.items()}
-    return {
-        "seconds": seconds,
-        "seconds_median": median(seconds),
-        "seconds_min": min(seconds),
-        "rates": middle,
-        "floor_seconds": {cache: work / rate for cache, rate in middle.items()},
-        "ratios": ratios,
-        "ratio_median": {cache: median(each) for cache, each in ratios.items()},
-        "ratio_min": {cache: min(each) for cache, each in ratios.items()},
-    }
+    row: dict[str, Any] = {"seconds": seconds, "seconds_median": median(seconds)}
+    row["seconds_min"] = min(seconds)
+    for cache in ("L2", "L1"):
+        rates = [run["rates"][cache] for run in runs]
+        ratios = [taken * rate / work for taken, rate in zip(seconds, rates, strict=True)]
+        facts = {"G/s": median(rates) / 1e9, "floor_s": work / median(rates), "ratios": ratios}
+        facts |= {"ratio_median": median(ratios), "ratio_min": min(ratios)}
+        row |= {f"{cache}_{name}": each for name, each in facts.items()}
+    return row
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ ratios of each pair of runs, in wall-clock time and processor time.
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,9 +19,6 @@ import options
 import problems  # noqa: TC002 -- typer reads the annotations
 import report
 from turns import in_turn, quartiles, timed
-
-if TYPE_CHECKING:
-    from gbdnn.challenge import Problem
 
 
 def main(
@@ -33,44 +29,38 @@ def main(
     json_file: options.Json = None,
 ) -> None:
     """Run each kernel with and without a callback, and print the ratio of the times."""
+    import gbdnn
+
     problem = choice.build()
     found = report.started(problem, rounds=rounds, nthreads=nthreads, runs={})
     rows = []
     for kernel in options.words(engine, ["fused", "full"]):
-        infer = partial(_infer, problem, kernel, nthreads)
-        turns = in_turn(
-            {
-                "without": timed(infer),
-                "with": timed(lambda run=infer: run([]), lambda kept: {"records": len(kept)}),
-            },
-            rounds,
-        )
-        pairs = [
-            {way: (run["seconds"], run["cpu"]) for way, run in zip(turns.runs, both, strict=True)}
-            | {"records": both[1]["records"]}
-            for both in zip(*turns.runs.values(), strict=True)
-        ]
-        found["runs"][kernel] = pairs
-        row = {"engine": kernel, "records": pairs[0]["records"]}
-        rows.append(row | {"wall": _added(pairs, 0), "processor": _added(pairs, 1)})
+
+        def infer(kernel: str = kernel, **more: Any) -> None:
+            gbdnn.infer(
+                problem.network, problem.features, engine=kernel, nthreads=nthreads,
+                deduplicate=False, **more,
+            )  # fmt: skip
+
+        def with_callback(infer: Any = infer) -> list[Any]:
+            kept: list[Any] = []
+            infer(callback=kept.append)
+            return kept
+
+        programs = {
+            "without": timed(infer),
+            "with": timed(with_callback, lambda kept: {"records": len(kept)}),
+        }
+        runs = found["runs"][kernel] = in_turn(programs, rounds).runs
+        row = {"engine": kernel, "records": runs["with"][0]["records"]}
+        rows.append(row | {"wall": _added(runs, "seconds"), "processor": _added(runs, "cpu")})
     report.table(rows)
     report.write(json_file, found)
 
 
-def _infer(problem: Problem, engine: str, nthreads: int, kept: list[Any] | None = None) -> Any:
-    """Run without a callback, or with one that stores its records; return them."""
-    import gbdnn
-
-    gbdnn.infer(
-        problem.network, problem.features, engine=engine, nthreads=nthreads, deduplicate=False,
-        callback=None if kept is None else kept.append,
-    )  # fmt: skip
-    return kept
-
-
-def _added(pairs: list[dict[str, Any]], at: int) -> str:
-    percent = [100 * (pair["with"][at] / pair["without"][at] - 1) for pair in pairs]
-    low, middle, high = quartiles(percent)
+def _added(runs: dict[str, list[dict[str, Any]]], key: str) -> str:
+    pairs = zip(runs["with"], runs["without"], strict=True)
+    low, middle, high = quartiles([100 * (mine[key] / other[key] - 1) for mine, other in pairs])
     return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 

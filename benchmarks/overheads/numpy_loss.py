@@ -59,8 +59,7 @@ def main(
         cell = {"threads": threads, "density": percent, "ms": 1e3 * turns.median("compiled")}
         cell["numpy_ms"] = 1e3 * turns.median("numpy")
         found["cells"].append(cell | {"ratio": median(turns.ratios("numpy", "compiled"))})
-    heads = ("threads", "edges, %", "compiled, ms", "NumPy, ms", "ratio")
-    report.table([dict(zip(heads, cell.values(), strict=True)) for cell in found["cells"]])
+    report.table(found["cells"])
     report.write(json_file, found)
 
 

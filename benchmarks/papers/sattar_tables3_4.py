@@ -21,10 +21,9 @@ import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 
 import gbdnn
 
@@ -50,7 +49,7 @@ def measure(
     layers: int,
     chunk: options.Several = None,
     pool: options.Several = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Default: one per core.")] = None,
+    workers: options.Cores = None,
     device: papers.Device = None,
 ) -> None:
     """Time chunks of inputs, and kinds of workers."""

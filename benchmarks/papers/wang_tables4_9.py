@@ -72,11 +72,11 @@ def graphblas_loops(problem: Problem, count: int) -> dict[str, Callable[[], Any]
 
 def array_loops(problem: Problem, device: str) -> dict[str, Callable[[], Any]]:
     """Return loops of CuPy or SciPy by name."""
-    library = "CuPy" if device == "cuda" else "SciPy"
+    title = "CuPy" if device == "cuda" else "SciPy"
     batch = _ENTRIES // problem.features.ncols if device == "cuda" else _BLOCK
     return {
-        f"{library}, {product}, {words}": peer(problem, drop, device)(1, batch, problem.inputs)
-        for product, peer in (("CSR x dense", peers.scipy_dense), ("CSR x CSR", peers.scipy_csr))
+        f"{title}, {product}, {words}": peer(problem, drop, title.lower())(1, batch, problem.inputs)
+        for product, peer in (("CSR x dense", peers.dense), ("CSR x CSR", peers.sparse))
         for drop, words in _DROPS
     }
 

@@ -39,9 +39,7 @@ USUAL = problems.Choice(neurons=4096)
 
 def main(
     choice: problems.Choice = USUAL,
-    nthreads: Annotated[
-        int | None, typer.Option(min=1, help="Threads; default: that of GraphBLAS.")
-    ] = None,
+    nthreads: options.Cores = None,
     engine: options.Several = None,
     rounds: Annotated[int, typer.Option(min=0, help="Timed runs of each engine.")] = 1,
     deduplicate: options.Deduplicate = True,
@@ -77,6 +75,7 @@ def main(
     first |= {each: calls[each]() for each in engines[1:]}
     turns = in_turn(calls, rounds, warm=0)
     runs = {each: turns.seconds(each) or [run["seconds"]] for each, run in first.items()}
+    turned = {n: {"median": median(each), "least": min(each)} for n, each in runs.items()}
     answers = [run["rows"] for run in (*first.values(), *turns.every())]
     rows, seconds = answers[0], runs[engines[0]]
     agree = all(np.array_equal(rows, other) for other in answers)
@@ -99,18 +98,9 @@ def main(
         "memory_before": before,
         "memory_peak": peak.most,
     }
+    keys = ("seconds_first", "ratios")
     report.table(
-        [
-            {
-                "engine": each,
-                "threads": nthreads,
-                "first s": found["seconds_first"][each],
-                "median s": median(runs[each]),
-                "min s": min(runs[each]),
-                f"to {engines[0]}": found["ratios"][each],
-            }
-            for each in engines
-        ]
+        [{"engine": each} | {k: found[k][each] for k in keys} | turned[each] for each in runs]
     )
     print(
         f"\n{engines[0]}: {rate:.3g} edges/s, {len(rows)} categories ({found['check']};"

@@ -38,7 +38,7 @@ def main(
     inputs: options.Inputs = None,
     data: options.Data = None,
     images: options.Images = None,
-    nthreads: Annotated[int | None, typer.Option(min=1)] = None,
+    nthreads: options.Cores = None,
     stores: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for stores, up to 16 GB.")
     ] = None,

@@ -47,7 +47,7 @@ def main(
     layers: options.Count = 120,
     inputs: options.Count = 10_000,
     images: options.Images = None,
-    nthreads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
+    nthreads: options.Cores = None,
     rounds: Annotated[int, typer.Option(min=1, help="Processes per policy.")] = 3,
     quick: options.Quick = False,
     json_file: options.Json = None,
@@ -66,7 +66,7 @@ def main(
         problems.save(problem, Path(folder))
         once = partial(run, folder, inputs, threads, truth)
         kinds = [(c, name, p) for c in CONDITIONS for name in names for p in POLICIES]
-        turns = in_turn({kind: partial(once, *kind) for kind in kinds}, rounds, warm=0, told=tell)
+        turns = in_turn({kind: partial(once, *kind) for kind in kinds}, rounds, warm=0)
     found["rows"] = [
         {
             "condition": condition,
@@ -93,7 +93,9 @@ def run(folder: str, inputs: int, threads: int, truth: np.ndarray, *kind: str) -
         answers = [ask() for _ in range(1 + RUNS)]
     right = all(np.array_equal(each["categories"], truth) for each in answers)
     seconds = median(each["seconds"] for each in answers[1:])
-    return {"seconds": seconds, "check": checked(right)}
+    found = {"seconds": seconds, "check": checked(right)}
+    print(f"{condition}, {KERNELS[name]}, {policy}: {seconds:.3f} s, {found['check']}", flush=True)
+    return found
 
 
 @contextmanager
@@ -105,13 +107,6 @@ def busy_process() -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
-
-
-def tell(turn: int, kind: tuple[str, str, str], run: dict[str, Any]) -> None:
-    """Print a run."""
-    condition, name, policy = kind
-    words = f"round {turn}: {condition}, {KERNELS[name]}, {policy}"
-    print(f"{words}: {run['seconds']:.3f} s, {run['check']}", flush=True)
 
 
 if __name__ == "__main__":

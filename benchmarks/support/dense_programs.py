@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import dense_problems
 import numpy as np
-from processes import Programs, serve
+from processes import Program, Programs, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,22 +126,15 @@ def onnx_session(onnxruntime: Any, model: str | bytes, nthreads: int) -> Callabl
     return lambda x: session.run(None, {given.name: x.reshape(len(x), *rest)})[0]
 
 
-@PROGRAMS.add("OpenVINO FP32")
-def openvino(folder: Path) -> Ready:
-    """OpenVINO in FP32 with dense weights."""
-    return _openvino(folder, "f32")
-
-
-@PROGRAMS.add("OpenVINO bfloat16", "bfloat16")
-def openvino_bf16(folder: Path) -> Ready:
-    """OpenVINO in bfloat16, its default on processors with bfloat16 instructions."""
-    return _openvino(folder, "bf16")
-
-
-def _openvino(folder: Path, precision: str) -> Ready:
+def openvino(folder: Path, precision: str) -> Ready:
+    """OpenVINO with dense weights; bfloat16 is its default on processors that have it."""
     core, model = openvino_core(precision), _model(folder)
     request = cache(lambda *sizes: openvino_request(core, model, precision, *sizes))
     return lambda nthreads: lambda x: request(len(x), nthreads)(x)
+
+
+PROGRAMS["openvino"] = Program("OpenVINO FP32", openvino, precision="f32")
+PROGRAMS["openvino_bf16"] = Program("OpenVINO bfloat16", openvino, "bfloat16", precision="bf16")
 
 
 def openvino_core(precision: str) -> Any:
@@ -216,7 +209,7 @@ def p99(runs: list[dict[str, Any]]) -> float:
 def _prepared(name: str, folder_name: str) -> Callable[..., dict[str, Any]]:
     """Return a function that times calls of a program and checks its result."""
     folder = Path(folder_name)
-    ready, problem = PROGRAMS[name].prepare(folder), dense_problems.load(folder)
+    ready, problem = PROGRAMS.prepared(name, folder), dense_problems.load(folder)
 
     def run(nthreads: int, inputs: int, at_least: float, apart: float) -> dict[str, Any]:
         found, Y = timed_calls(ready(nthreads), problem.features[:inputs], at_least, apart)

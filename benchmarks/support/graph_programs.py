@@ -46,7 +46,7 @@ def gbdnn(
     return lambda: graph.infer(layers, X, held, nthreads=nthreads, **options)
 
 
-def scipy(A: sp.csr_array, X: np.ndarray, weights: Weights, what: str) -> Callable[[], Any]:
+def scipy(A: sp.csr_array, X: np.ndarray, weights: Weights, what: str, _: int) -> Callable[[], Any]:
     """SciPy, and NumPy for the weights."""
     if not weights:
         return lambda: A @ X
@@ -54,7 +54,8 @@ def scipy(A: sp.csr_array, X: np.ndarray, weights: Weights, what: str) -> Callab
     def add(Z: np.ndarray, Y: np.ndarray, V: np.ndarray) -> None:
         Z += Y @ V
 
-    return _by_hand(A.__matmul__, X, weights, what, add, lambda Z: np.maximum(Z, 0, out=Z))
+    added = add if what == "sage" else None
+    return _by_hand(A.__matmul__, X, weights, added, lambda Z: np.maximum(Z, 0, out=Z))
 
 
 def graphblas(A: sp.csr_array, X: np.ndarray, *_: Any) -> Callable[[], Any]:
@@ -66,7 +67,7 @@ def graphblas(A: sp.csr_array, X: np.ndarray, *_: Any) -> Callable[[], Any]:
 
 
 def torch(
-    A: sp.csr_array, X: np.ndarray, weights: Weights, what: str, mkl: bool
+    A: sp.csr_array, X: np.ndarray, weights: Weights, what: str, _: int, mkl: bool
 ) -> Callable[[], Any]:
     """PyTorch, with its own product, which is its fastest, or MKL's."""
     import torch
@@ -79,11 +80,12 @@ def torch(
     if not weights:
         return lambda: multiply(x)
     layers = [tuple(map(torch.from_numpy, each)) for each in weights]
-    return _by_hand(multiply, x, layers, what, lambda z, y, V: z.addmm_(y, V), torch.relu_)
+    add = torch.Tensor.addmm_ if what == "sage" else None
+    return _by_hand(multiply, x, layers, add, torch.relu_)
 
 
 def pyg(
-    A: sp.csr_array, X: np.ndarray, weights: Weights, what: str, csr: bool
+    A: sp.csr_array, X: np.ndarray, weights: Weights, what: str, _: int, csr: bool
 ) -> Callable[[], Any]:
     """PyTorch Geometric with a CSR matrix, or with ``edge_index``."""
     import torch
@@ -117,17 +119,16 @@ def pyg(
 
 
 def _by_hand(
-    multiply: Callable[[Any], Any], X: Any, weights: Any, what: str,
-    add: Callable[..., Any], relu: Callable[[Any], Any],
-) -> Callable[[], Any]:  # fmt: skip
-    """Return two layers in single calls: A Y W + b, with ``add`` for Y V."""
+    multiply: Callable[[Any], Any], X: Any, weights: Any, add: Any, relu: Callable[[Any], Any]
+) -> Callable[[], Any]:
+    """Return two layers in single calls: A Y W + b, and `add` adds Y V."""
 
     def run() -> Any:
         Y = X
         for k, (W, V) in enumerate(weights):
             Z = multiply(Y @ W)
             Z += BIAS
-            if what == "sage":
+            if add is not None:
                 add(Z, Y, V)
             Y = Z if k else relu(Z)
         return Y
@@ -168,9 +169,7 @@ def _prepared(
         )
         for after in (() if what in ("product", "shapes") else (width, CLASSES))
     ]
-    program = PROGRAMS[name]
-    options = program.options | ({"nthreads": int(nthreads)} if "own" in program.traits else {})
-    call = program.prepare(A, X, weights, what, **options)
+    call = PROGRAMS.prepared(name, A, X, weights, what, int(nthreads))
     checked = np.unique(np.linspace(0, len(X) - 1, 1000).astype(int))
 
     def then(Y: Any) -> dict[str, float]:

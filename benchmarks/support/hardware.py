@@ -8,13 +8,14 @@ dense activations needs fewer loads only if several neurons read the same activa
 from __future__ import annotations
 
 import threading
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
+import turns
 
 from gbdnn.kernels.compiled.library import Library
 
@@ -44,29 +45,17 @@ def best_lines(size: int) -> int:
 def _rate(size: int, lines: int, nthreads: int, repeat: int) -> float:
     function = _library().functions()[f"stream{lines}"]
     start = threading.Barrier(nthreads)
-    seconds: list[float] = []
-    count = size // (_LINE * lines)
-    passes = max(1, _BYTES // size)
+    count, passes = size // (_LINE * lines), max(1, _BYTES // size)
 
-    def work() -> None:
+    def work(_: int) -> float:
         buffer, out = _aligned(size), _aligned(_LINE * lines)
-        arguments = (buffer.ctypes.data, count, passes, out.ctypes.data)
-        function(*arguments)
+        call = partial(function, buffer.ctypes.data, count, passes, out.ctypes.data)
+        call()
         start.wait()
-        taken = []
-        for _ in range(repeat):
-            began = perf_counter()
-            function(*arguments)
-            taken.append(perf_counter() - began)
-        seconds.append(median(taken))
+        return median(turns.timed(call)()["seconds"] for _ in range(repeat))
 
-    threads = [threading.Thread(target=work) for _ in range(nthreads)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if len(seconds) < nthreads:
-        raise SystemExit("a thread failed")
+    with ThreadPoolExecutor(nthreads) as pool:
+        seconds = list(pool.map(work, range(nthreads)))
     return sum(passes * count * lines * _LANES / each for each in seconds)
 
 

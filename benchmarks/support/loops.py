@@ -42,8 +42,8 @@ def through(
     layers: Iterable[Any],
     step: Callable[[Any, Any], Any],
     living: Callable[[Any], Any],
-    take: Callable[[Any, Any], Any],
     drop: bool,
+    take: Callable[[Any, Any], Any] = lambda Y, at: Y[at],
 ) -> Any:
     """Return the numbers (`ids`) of the inputs that are alive after the last layer.
 
@@ -137,7 +137,7 @@ def sparse(
     def alive(Y: gb.Matrix) -> np.ndarray:
         return living(select.valuegt(Y, zero).new() if trim else Y)
 
-    return through(Y, np.arange(count), network, step, alive, lambda Y, at: Y[at, :].new(), drop)
+    return through(Y, np.arange(count), network, step, alive, drop, lambda Y, at: Y[at, :].new())
 
 
 def timed(network: Network, X: gb.Matrix, nthreads: int) -> tuple[np.ndarray, np.ndarray]:
@@ -175,10 +175,8 @@ def full(
         Y = Z.ss.export("fullc", raw=True)["values"].reshape(Z.shape, order="F")
         return np.clip(Y, 0, layer.clip, out=Y)
 
-    return through(
-        X.to_dense(np.float32(0)), np.arange(X.nrows), zip(network, weights, strict=True), step,
-        lambda Y: Y.any(axis=1).nonzero()[0], lambda Y, at: Y[at], drop,
-    )  # fmt: skip
+    layers, Y = zip(network, weights, strict=True), X.to_dense(np.float32(0))
+    return through(Y, np.arange(len(Y)), layers, step, lambda Y: Y.any(axis=1).nonzero()[0], drop)
 
 
 def _full(A: np.ndarray) -> gb.Matrix:

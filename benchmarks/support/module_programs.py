@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from dense_programs import onnx_session, openvino_core, openvino_request, timed_calls
-from processes import Programs, serve
+from processes import Program, Programs, serve
 from torch import nn
 
 if TYPE_CHECKING:
@@ -77,18 +77,14 @@ def onnxruntime() -> Ready:
     return _on_export(lambda model, _inputs, n: onnx_session(onnxruntime, model, n))
 
 
-@PROGRAMS.add("OpenVINO FP32")
-def openvino() -> Ready:
-    """OpenVINO in FP32 with dense weights, on PyTorch's export."""
-    core = openvino_core("f32")
-    return _on_export(lambda model, *sizes: openvino_request(core, model, "f32", *sizes))
+def openvino(precision: str) -> Ready:
+    """OpenVINO with dense weights, on PyTorch's export."""
+    core = openvino_core(precision)
+    return _on_export(lambda model, *sizes: openvino_request(core, model, precision, *sizes))
 
 
-@PROGRAMS.add("OpenVINO bfloat16", "bfloat16")
-def openvino_bf16() -> Ready:
-    """OpenVINO in bfloat16, its default on processors with bfloat16 instructions."""
-    core = openvino_core("bf16")
-    return _on_export(lambda model, *sizes: openvino_request(core, model, "bf16", *sizes))
+PROGRAMS["openvino"] = Program("OpenVINO FP32", openvino, precision="f32")
+PROGRAMS["openvino_bf16"] = Program("OpenVINO bfloat16", openvino, "bfloat16", precision="bf16")
 
 
 def _on_export(ready: Callable[[bytes, int, int], Callable[[Any], Any]]) -> Ready:
@@ -118,7 +114,7 @@ def _model(name: str, zeros: float) -> nn.Module:
 
 def _prepared(program: str) -> Callable[..., dict[str, Any]]:
     """Return a function that times calls of a program and compares its result with FP64."""
-    prepared = PROGRAMS[program].prepare()
+    prepared = PROGRAMS.prepared(program)
 
     @cache
     @torch.inference_mode()

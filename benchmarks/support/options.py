@@ -23,13 +23,12 @@ Images = Annotated[
     ),
 ]
 Data = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Official weights; default: a generated network."),
+    Path | None, typer.Option(metavar="DIR", help="Official weights; default: a generated network.")
 ]
 Inputs = Annotated[
-    int | None,
-    typer.Option(min=1, help="Default: 60,000, or all official images without MNIST."),
+    int | None, typer.Option(min=1, help="Default: 60,000, or all official images without MNIST.")
 ]
+Cores = Annotated[int | None, typer.Option(min=1, help="Default: that of the machine's cores.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of what is generated.")]
 Count = Annotated[int, typer.Option(min=1)]
 Rounds = Annotated[int, typer.Option(min=1, help="Timed rounds.")]
@@ -73,15 +72,11 @@ def run(main: Callable[..., Any], shown: Callable[..., Any] | None = None, *with
         kind = hints[name]
         if is_dataclass(kind):
             groups[name] = kind
-            given = None if parameter.default is parameter.empty else parameter.default
             kinds = get_type_hints(kind, include_extras=True)
-            parameters += [
-                parameter.replace(
-                    name=each.name, annotation=kinds[each.name],
-                    default=getattr(given, each.name, each.default),
-                )
-                for each in fields(kind) if each.init
-            ]  # fmt: skip
+            for each in (each for each in fields(kind) if each.init):
+                default = getattr(parameter.default, each.name, each.default)
+                option = parameter.replace(name=each.name, default=default)
+                parameters.append(option.replace(annotation=kinds[each.name]))
         elif name not in without:
             parameters.append(parameter.replace(annotation=kind))
 

@@ -208,9 +208,7 @@ class Study:
 
 
 def run(
-    measure: Callable[..., None],
-    title: str,
-    networks: Sequence[tuple[int, int]] = ((1024, 120),),
+    measure: Callable[..., None], title: str, networks: Sequence[tuple[int, int]] = ((1024, 120),)
 ) -> None:
     """Call a function of study, neurons, layers and own options for each network of a command."""
 

@@ -12,8 +12,8 @@ Weights are CSR in FP32 with 32-bit indices. With `drop`, inputs without activat
 from their batch after each layer. Biases are <= 0, as in the challenge, so adding them everywhere
 and adding them to entries give the same result.
 
-With ``device="cuda"``, CuPy, which calls cuSPARSE, replaces SciPy, and PyTorch computes on the GPU.
-Weights and features are copied to the GPU before a run, and the categories back at its end.
+On a GPU, CuPy calls cuSPARSE, and PyTorch has ``device="cuda"``. Weights and features are copied to
+the GPU before a run, and the categories back at its end.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from contextlib import nullcontext
 from functools import lru_cache, partial
+from itertools import pairwise
 from operator import matmul
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import loops
 import numpy as np
@@ -88,28 +88,6 @@ def lagraph(problem: Problem) -> Ready:
     return ready
 
 
-def scipy_csr(problem: Problem, drop: bool, device: str = "cpu") -> Ready:
-    """SciPy on one thread, or CuPy: CSR activations x CSR weights."""
-    return _sparse(problem, matmul, drop, device=device)
-
-
-def scipy_dense(problem: Problem, drop: bool, device: str = "cpu") -> Ready:
-    """SciPy on one thread, or CuPy: CSR weights x dense activations."""
-    return _dense(problem, matmul, drop, device=device)
-
-
-def mkl_csr(problem: Problem, drop: bool) -> Ready:
-    """MKL, CSR activations x CSR weights."""
-    mkl = _mkl()
-    return _sparse(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
-
-
-def mkl_dense(problem: Problem, drop: bool) -> Ready:
-    """MKL, CSR weights x dense activations."""
-    mkl = _mkl()
-    return _dense(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
-
-
 def torch_dense(problem: Problem, drop: bool, device: str = "cpu", csr: bool = True) -> Ready:
     """PyTorch, CSR or dense weights x dense activations."""
     import torch
@@ -121,136 +99,124 @@ def torch_dense(problem: Problem, drop: bool, device: str = "cpu", csr: bool = T
         arrays = map(torch.from_numpy, (A.indptr, A.indices, A.data))
         return torch.sparse_csr_tensor(*arrays, A.shape).to(device)
 
-    def weights(W: sp.csr_array) -> Any:
-        return tensor(W.T.tocsr()) if csr else tensor(W.T.tocsr()).to_dense()
+    def held(A: sp.csr_array, is_weight: bool) -> Any:
+        if is_weight:
+            return tensor(A) if csr else tensor(A).to_dense()
+        return A if device == "cpu" else tensor(A)
 
-    return _peer(
-        problem, drop, weights,
-        held=lambda X: X.T.tocsr() if device == "cpu" else tensor(X.T.tocsr()),
-        start=lambda X: torch.from_numpy(X.toarray()) if device == "cpu" else X.to_dense(),
-        step=lambda Y, at: (at[0] @ Y).add_(at[1]).clamp_(0, clip),
-        living=lambda Y: Y.amax(0).nonzero()[:, 0],
-        take=lambda Y, at: Y.index_select(1, at),
-        numbers=partial(torch.arange, device=device),
-        set_threads=torch.set_num_threads,
-        context=torch.inference_mode,
-    )  # fmt: skip
+    library = Library(partial(torch.arange, device=device), held, set=torch.set_num_threads)
+    kernel = Kernel(
+        lambda X: torch.from_numpy(X.toarray()) if device == "cpu" else X.to_dense(),
+        lambda Y, at: (at[0] @ Y).add_(at[1]).clamp_(0, clip),
+        lambda Y: Y.amax(0).nonzero()[:, 0],
+        lambda Y, at: Y.index_select(1, at),
+    )
+    ready = _peer(problem, drop, library, kernel, transposed=True)
+    return lambda *sizes: torch.inference_mode()(ready(*sizes))
 
 
-def _dense(
-    problem: Problem,
-    multiply: Callable[[sp.csr_array, np.ndarray], np.ndarray],
-    drop: bool,
-    set_threads: Callable[[int], object] = lambda _: None,
-    device: str = "cpu",
-) -> Ready:
-    """Return a program of dense activations, with inputs in columns."""
-    xp, held = _modules(device)
+def dense(problem: Problem, drop: bool, library: str = "scipy") -> Ready:
+    """SciPy on one thread, MKL or CuPy: CSR weights x dense activations, inputs in columns."""
+    found = _library(library)
     clip = np.float32(problem.network[0].clip)
 
     def step(Y: np.ndarray, at: tuple[sp.csr_array, np.float32]) -> np.ndarray:
-        Y = multiply(at[0], Y)
+        Y = found.multiply(at[0], Y)
         Y += at[1]
         return Y.clip(0, clip, out=Y)
 
-    return _peer(
-        problem, drop, weights=lambda W: held(W.T.tocsr()), held=lambda X: held(X.T.tocsr()),
-        start=lambda X: X.toarray(), step=step, living=lambda Y: Y.max(axis=0).nonzero()[0],
-        take=lambda Y, at: Y.take(at, axis=1), numbers=xp.arange, set_threads=set_threads,
-    )  # fmt: skip
+    kernel = Kernel(
+        lambda X: X.toarray(),
+        step,
+        lambda Y: Y.max(axis=0).nonzero()[0],
+        lambda Y, at: Y.take(at, axis=1),
+    )
+    return _peer(problem, drop, found, kernel, transposed=True)
 
 
-def _sparse(
-    problem: Problem,
-    multiply: Callable[[sp.csr_array, sp.csr_array], sp.csr_array],
-    drop: bool,
-    set_threads: Callable[[int], object] = lambda _: None,
-    device: str = "cpu",
-) -> Ready:
-    """Return a program of sparse activations, with inputs in rows."""
-    xp, held = _modules(device)
+def sparse(problem: Problem, drop: bool, library: str = "scipy") -> Ready:
+    """SciPy on one thread, MKL or CuPy: CSR activations x CSR weights, inputs in rows."""
+    found = _library(library)
     clip = np.float32(problem.network[0].clip)
 
     def step(Y: sp.csr_array, at: tuple[sp.csr_array, np.float32]) -> sp.csr_array:
-        Y = multiply(Y, at[0])
+        Y = found.multiply(Y, at[0])
         Y.data += at[1]
         Y.data.clip(0, clip, out=Y.data)
         Y.eliminate_zeros()
         return Y
 
-    return _peer(
-        problem, drop, weights=held, held=held, start=lambda X: X, step=step,
-        living=lambda Y: xp.diff(Y.indptr).nonzero()[0], take=lambda Y, at: Y[at],
-        numbers=xp.arange, set_threads=set_threads,
-    )  # fmt: skip
+    kernel = Kernel(lambda X: X, step, lambda Y: (Y.indptr[1:] > Y.indptr[:-1]).nonzero()[0])
+    return _peer(problem, drop, found, kernel, transposed=False)
+
+
+class Library(NamedTuple):
+    """Functions: a range of numbers, copying a CSR matrix (weights or not), product, threads."""
+
+    numbers: Callable[[int, int], Any] = np.arange
+    held: Callable[[sp.csr_array, bool], Any] = lambda A, _: A
+    multiply: Callable[[Any, Any], Any] = matmul
+    set: Callable[[int], object] = lambda _: None
+
+
+class Kernel(NamedTuple):
+    """Functions of `loops.through`, and how a batch becomes activations."""
+
+    start: Callable[[Any], Any]
+    step: Callable[[Any, Any], Any]
+    living: Callable[[Any], Any]
+    take: Callable[[Any, Any], Any] = lambda Y, at: Y[at]
+
+
+def _library(name: str) -> Library:
+    """Return CuPy, SciPy or MKL."""
+    if name == "cupy":
+        import cupy
+        from cupyx.scipy import sparse
+
+        return Library(cupy.arange, lambda A, _: sparse.csr_matrix(A))
+    if name == "scipy":
+        return Library()
+    if "MKL_RT" not in os.environ:  # look for MKL in this environment
+        for file in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.*")):
+            os.environ["MKL_RT"] = str(file)
+    import sparse_dot_mkl as mkl
+
+    return Library(multiply=mkl.dot_product_mkl, set=mkl.mkl_set_num_threads)
 
 
 def _peer(
-    problem: Problem, drop: bool, weights: Callable[[sp.csr_array], Any],
-    held: Callable[[sp.csr_array], Any], start: Callable[[Any], Any], step: Any, living: Any,
-    take: Any, numbers: Any, set_threads: Callable[[int], object], context: Any = nullcontext,
-) -> Ready:  # fmt: skip
-    """Return a program that takes batches through `loops.through`.
+    problem: Problem, drop: bool, library: Library, kernel: Kernel, *, transposed: bool
+) -> Ready:
+    """Return a program that takes batches through `loops.through`; matrices may be transposed."""
 
-    `weights` and `held` convert weights and batches before a run, `start` the batches in it.
-    """
-    layers = [
-        (weights(problems.csr(layer.weights)), np.float32(layer.bias)) for layer in problem.network
-    ]
-    features = problems.csr(problem.features)
+    def held(A: sp.csr_array, is_weight: bool) -> Any:
+        return library.held(A.T.tocsr() if transposed else A, is_weight)
+
+    start, step, living, take = kernel
+    weights = [held(problems.csr(layer.weights), True) for layer in problem.network]
+    biases = [np.float32(layer.bias) for layer in problem.network]
+    layers, features = list(zip(weights, biases, strict=True)), problems.csr(problem.features)
 
     @lru_cache(_KEPT)
-    def parts(batch: int, inputs: int) -> list[tuple[int, Any]]:
-        return [
-            (at, held(features[at : min(at + batch, inputs)])) for at in range(0, inputs, batch)
-        ]
+    def parts(batch: int, inputs: int) -> list[tuple[int, int, Any]]:
+        cuts = [*range(0, inputs, batch), inputs]
+        return [(at, to, held(features[at:to], False)) for at, to in pairwise(cuts)]
 
-    def run(chosen: list[tuple[int, Any]], batch: int, inputs: int) -> np.ndarray:
-        with context():
-            return np.concatenate(
-                [
-                    _here(
-                        loops.through(
-                            start(X), numbers(at, min(at + batch, inputs)), layers, step, living,
-                            take, drop,
-                        )
-                    )
-                    for at, X in chosen
-                ]
-            )  # fmt: skip
+    def one(at: int, to: int, X: Any) -> np.ndarray:
+        ids = loops.through(start(X), library.numbers(at, to), layers, step, living, drop, take)
+        if hasattr(ids, "get"):  # of CuPy
+            return ids.get()
+        return ids if isinstance(ids, np.ndarray) else ids.cpu().numpy()
+
+    def run(chosen: list[tuple[int, int, Any]]) -> np.ndarray:
+        return np.concatenate([one(*each) for each in chosen])
 
     def ready(nthreads: int, batch: int, inputs: int) -> Run:
-        set_threads(nthreads)
-        return partial(run, parts(batch, inputs), batch, inputs)
+        library.set(nthreads)
+        return partial(run, parts(batch, inputs))
 
     return ready
-
-
-def _modules(device: str) -> tuple[Any, Callable[[sp.csr_array], Any]]:
-    """Return NumPy or CuPy, and a function that copies a CSR matrix to the device."""
-    if device == "cpu":
-        return np, lambda A: A
-    import cupy
-    from cupyx.scipy import sparse
-
-    return cupy, sparse.csr_matrix
-
-
-def _here(array: Any) -> np.ndarray:
-    """Return an array of NumPy, CuPy or PyTorch as NumPy's."""
-    return (
-        array.get() if hasattr(array, "get") else np.asarray(getattr(array, "cpu", lambda: array)())
-    )
-
-
-def _mkl() -> Any:
-    """Return sparse_dot_mkl; if MKL_RT is not set, look for MKL in this environment."""
-    if "MKL_RT" not in os.environ:
-        for file in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.*")):
-            os.environ["MKL_RT"] = str(file)
-    import sparse_dot_mkl
-
-    return sparse_dot_mkl
 
 
 def _engine(engine: str, *traits: str, deduplicate: bool = False) -> Program:
@@ -273,15 +239,15 @@ PROGRAMS |= {
     "gbdnn-sparse": _engine("sparse", "slow"),
     "lagraph": Program("LAGraph loop", lagraph, "at once"),
     "torch+drop": Program("PyTorch CSR x dense + drop", torch_dense, drop=True),
-    "mkl-dense+drop": Program("MKL CSR x dense + drop", mkl_dense, drop=True),
-    "scipy-dense+drop": Program("SciPy CSR x dense + drop", scipy_dense, "serial", drop=True),
+    "mkl-dense+drop": Program("MKL CSR x dense + drop", dense, drop=True, library="mkl"),
+    "scipy-dense+drop": Program("SciPy CSR x dense + drop", dense, "serial", drop=True),
     "torch": Program("PyTorch CSR x dense", torch_dense, "slow", drop=False),
-    "mkl-dense": Program("MKL CSR x dense", mkl_dense, "slow", drop=False),
-    "scipy-dense": Program("SciPy CSR x dense", scipy_dense, "serial", "slow", drop=False),
-    "mkl-csr": Program("MKL CSR x CSR", mkl_csr, "slow", drop=False),
-    "mkl-csr+drop": Program("MKL CSR x CSR + drop", mkl_csr, "slow", drop=True),
-    "scipy-csr": Program("SciPy CSR x CSR", scipy_csr, "serial", "slow", drop=False),
-    "scipy-csr+drop": Program("SciPy CSR x CSR + drop", scipy_csr, "serial", "slow", drop=True),
+    "mkl-dense": Program("MKL CSR x dense", dense, "slow", drop=False, library="mkl"),
+    "scipy-dense": Program("SciPy CSR x dense", dense, "serial", "slow", drop=False),
+    "mkl-csr": Program("MKL CSR x CSR", sparse, "slow", drop=False, library="mkl"),
+    "mkl-csr+drop": Program("MKL CSR x CSR + drop", sparse, "slow", drop=True, library="mkl"),
+    "scipy-csr": Program("SciPy CSR x CSR", sparse, "serial", "slow", drop=False),
+    "scipy-csr+drop": Program("SciPy CSR x CSR + drop", sparse, "serial", "slow", drop=True),
 }
 
 # The programs of the table in the README.
@@ -300,8 +266,7 @@ KERNELS = {
 
 
 def _prepared(name: str, folder: str) -> Callable[..., dict[str, Any]]:
-    program = PROGRAMS[name]
-    ready = program.prepare(problems.load(Path(folder)), **program.options)
+    ready = PROGRAMS.prepared(name, problems.load(Path(folder)))
 
     def run(nthreads: int, batch: int, inputs: int) -> dict[str, Any]:
         call = ready(nthreads, batch or inputs, inputs)

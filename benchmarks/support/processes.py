@@ -47,11 +47,14 @@ class Program:
 
 
 class Programs(dict[str, Program]):
-    """The programs of a module by name; `script` is its file, which calls `serve`."""
+    """The programs of a module by name.
+
+    `script` is its file, which calls `serve`; `pythons` are other interpreters than this one.
+    """
 
     def __init__(self, script: str) -> None:
         super().__init__()
-        self.script = script
+        self.script, self.pythons = script, dict[str, str]()
 
     def add(self, title: str, *traits: str) -> Callable[[Any], Any]:
         """Return a decorator that declares a function as a program with the function's name."""
@@ -62,39 +65,28 @@ class Programs(dict[str, Program]):
 
         return declared
 
+    def prepared(self, name: str, *arguments: Any) -> Any:
+        """Prepare a program, with its options, in this process."""
+        return self[name].prepare(*arguments, **self[name].options)
+
     def having(self, trait: str) -> list[str]:
         """Return the names of the programs that have a trait."""
         return [name for name, program in self.items() if trait in program.traits]
 
     @contextmanager
     def started(
-        self, names: Iterable[str], found: dict[str, Any], *arguments: object,
-        pythons: dict[str, str] | None = None, **environment: str,
-    ) -> Iterator[dict[str, Process]]:  # fmt: skip
+        self, names: Iterable[str], found: dict[str, Any], *arguments: object, **environment: str
+    ) -> Iterator[dict[str, Process]]:
         """Start programs, wait until they are prepared, and end them afterwards.
 
         Programs with missing packages are listed in ``found["skipped"]``; the versions of the
-        others are stored in ``found["versions"]``.
-
-        Parameters
-        ----------
-        names, found
-            The programs, and the report.
-        *arguments : object
-            Arguments of `serve`'s function after the name.
-        pythons : dict, optional
-            Interpreters of programs; default: this one.
-        **environment : str
-            Environment variables to set.
+        others are stored in ``found["versions"]``. `arguments` are those of `serve`'s function
+        after the name; `environment` are variables to set.
         """
-        skipped, able = found.setdefault("skipped", {}), {}
-        started = [
-            Process(
-                [(pythons or {}).get(name, sys.executable), self.script, name, *arguments],
-                environment,
-            )
-            for name in names
-        ]
+        skipped, able, started = found.setdefault("skipped", {}), {}, []
+        for name in names:
+            command = [self.pythons.get(name, sys.executable), self.script, name, *arguments]
+            started.append(Process(command, environment))
         try:
             for name, each in zip(names, started, strict=True):
                 each.prepared = each.answer()

@@ -103,8 +103,9 @@ def table(rows: Sequence[dict[str, Any]], *left_out: str) -> None:
 
     The columns are the keys of all rows, without those left out; missing values are empty.
     """
-    head = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in left_out]
-    lines = [head, *([cell(row.get(key)) for key in head] for row in rows)]
+    head = dict.fromkeys(key for row in rows for key in row if key not in left_out)
+    lines = [[key.replace("_", " ") for key in head]]
+    lines += [[cell(row.get(key)) for key in head] for row in rows]
     wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
     print()
     for first, *others in lines:
@@ -114,6 +115,8 @@ def table(rows: Sequence[dict[str, Any]], *left_out: str) -> None:
 
 def cell(value: Any) -> str:
     """Return a cell's text: numbers with three digits, empty for missing values."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e6 else f"{value:,.0f}"
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

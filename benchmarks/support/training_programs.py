@@ -216,7 +216,7 @@ def _minibatches(torch: Any, problem: DenseProblem) -> Iterator[tuple[Any, Any]]
 
 def _prepared(name: str, folder: str) -> Callable[..., dict[str, Any]]:
     """Return a function that makes steps, and returns their mean loss and a step's seconds."""
-    ready = cache(PROGRAMS[name].prepare(dense_problems.load(Path(folder))))
+    ready = cache(PROGRAMS.prepared(name, dense_problems.load(Path(folder))))
 
     def run(nthreads: int, steps: int) -> dict[str, Any]:
         losses, seconds = ready(nthreads=nthreads)(steps)

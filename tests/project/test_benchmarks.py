@@ -279,7 +279,7 @@ def test_array_programs_find_the_categories(script, drop):
     peers, problems = script("peers"), script("problems")
     problem = problems.Choice(1024, 6, 200).build()
     truth, _ = problems.true_categories(problem)
-    programs = [peers.scipy_dense(problem, drop, "cpu"), peers.scipy_csr(problem, drop, "cpu")]
+    programs = [peers.dense(problem, drop), peers.sparse(problem, drop)]
     if importlib.util.find_spec("torch"):
         programs += [peers.torch_dense(problem, drop, "cpu", csr) for csr in (False, True)]
     for ready in programs:
