@@ -52,7 +52,23 @@ def main(
             asked["at_least"] = at_least
             calls = {each: partial(able[each].ask, **asked) for each in able}
             found["cells"].append({**asked, **_cell(in_turn(calls, rounds, pause=_PAUSE))})
-    _show(found["cells"])
+    report.table(
+        [
+            {
+                "model": cell["name"],
+                "zeros": cell["zeros"],
+                "inputs": cell["tokens"],
+                **{
+                    f"{PROGRAMS[name].title} ms{also}": 1e3 * cell[key][name]
+                    for name in cell["median"]
+                    for key, also in (("median", ""), ("p99", ", p99"))
+                },
+                "times": cell["times"],
+                "largest difference": max(cell["error"].values()),
+            }
+            for cell in found["cells"]
+        ]
+    )
     report.finish(json_file, found, found["cells"])
 
 
@@ -68,26 +84,6 @@ def _cell(turns: Any) -> dict[str, Any]:
         "error": error,
         "check": checked(all(x <= (LOOSE if n in loose else TOLERANCE) for n, x in error.items())),
     }
-
-
-def _show(cells: list[dict[str, Any]]) -> None:
-    report.table(
-        [
-            {
-                "model": cell["name"],
-                "zeros": cell["zeros"],
-                "inputs": cell["tokens"],
-                **{
-                    f"{PROGRAMS[name].title} ms{also}": 1e3 * cell[key][name]
-                    for name in cell["median"]
-                    for key, also in (("median", ""), ("p99", ", p99"))
-                },
-                "times": cell["times"],
-                "largest difference": max(cell["error"].values()),
-            }
-            for cell in cells
-        ]
-    )
 
 
 if __name__ == "__main__":

@@ -168,8 +168,6 @@ def _show(found: dict[str, Any], counts: list[int]) -> None:
                 if cell["nthreads"] == nthreads
             ]
         )
-    for name, why in found["skipped"].items():
-        print(f"{name}: skipped: {why}")
 
 
 if __name__ == "__main__":

@@ -103,6 +103,8 @@ def table(rows: Sequence[dict[str, Any]], *left_out: str) -> None:
 
     The columns are the keys of all rows, without those left out; missing values are empty.
     """
+    if not rows:
+        return
     head = dict.fromkeys(key for row in rows for key in row if key not in left_out)
     lines = [[key.replace("_", " ") for key in head]]
     lines += [[cell(row.get(key)) for key in head] for row in rows]
