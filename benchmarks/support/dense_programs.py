@@ -7,8 +7,10 @@ in-place ReLU, 32-bit indices, column-wise activations with CSR weights, vectors
 
 from __future__ import annotations
 
+import ctypes
 import os
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from math import inf
 from pathlib import Path
@@ -176,6 +178,73 @@ def deepsparse(folder: Path) -> Ready:
         return deepsparse.compile_model(model, batch_size=inputs, num_cores=nthreads)
 
     return lambda nthreads: lambda x: engine(len(x), nthreads).run([x])[0]
+
+
+@PROGRAMS.add("LIBXSMM spmdm")
+def libxsmm(folder: Path) -> Ready:
+    """LIBXSMM's product of sparse weights and dense activations, limits and biases by NumPy.
+
+    The environment variable LIBXSMM is the path of the shared library.
+    """
+    problem, library = dense_problems.load(folder), _libxsmm()
+
+    @cache
+    def products(inputs: int, nthreads: int) -> list[Callable[..., None]]:
+        return [_spmdm(library, W, inputs, nthreads) for W in problem.weights]
+
+    def forward(nthreads: int, Y: np.ndarray) -> np.ndarray:
+        layers = zip(
+            products(len(Y), nthreads), problem.weights, problem.biases, problem.limits, strict=True
+        )
+        for product, W, b, (low, high) in layers:
+            Z = np.empty((len(Y), W.shape[1]), np.float32)
+            product(Y, Z)
+            Z += b
+            Y = Z if low == -inf and high == inf else np.clip(Z, low, high, out=Z)
+        return Y
+
+    return lambda nthreads: partial(forward, nthreads)
+
+
+def _libxsmm() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(os.environ["LIBXSMM"])
+    except (KeyError, OSError) as err:
+        raise ImportError("LIBXSMM is not the path of the shared library") from err
+
+
+def _spmdm(
+    library: ctypes.CDLL, W: np.ndarray, inputs: int, nthreads: int
+) -> Callable[[np.ndarray, np.ndarray], None]:
+    """Return a function that computes ``Z = Y W`` for contiguous arrays, on threads."""
+    A = np.ascontiguousarray(W.T)
+    handle, slices = ctypes.create_string_buffer(256), ctypes.c_void_p()
+    of = ctypes.byref(handle)
+    sizes = A.shape[0], inputs, A.shape[1]
+    library.libxsmm_spmdm_init(*sizes, nthreads, of, ctypes.byref(slices))
+    N, T = ctypes.c_char(b"N"), ctypes.c_char(b"T")
+    one, zero = (ctypes.byref(ctypes.c_float(x)) for x in (1, 0))
+    for block in range(library.libxsmm_spmdm_get_num_createSparseSlice_blocks(of)):
+        library.libxsmm_spmdm_createSparseSlice_fp32_thread(
+            of, N, ctypes.c_void_p(A.ctypes.data), slices, block, 0, 1
+        )
+    blocks = library.libxsmm_spmdm_get_num_compute_blocks(of)
+    pool = ThreadPoolExecutor(nthreads) if nthreads > 1 else None
+
+    def share(Y: np.ndarray, Z: np.ndarray, thread: int) -> None:
+        y, z = (ctypes.c_void_p(each.ctypes.data) for each in (Y, Z))
+        for block in range(thread, blocks, nthreads):
+            library.libxsmm_spmdm_compute_fp32_thread(
+                of, N, T, one, slices, y, T, zero, z, block, thread, nthreads
+            )
+
+    def run(Y: np.ndarray, Z: np.ndarray) -> None:
+        if pool is None:
+            share(Y, Z, 0)
+        else:
+            list(pool.map(partial(share, Y, Z), range(nthreads)))
+
+    return run
 
 
 def _model(folder: Path) -> str:
