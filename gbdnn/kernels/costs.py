@@ -71,7 +71,8 @@ MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
 MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge of a graph
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
-DENSE_LAYER = 0.4  # density of the weights from which a layer is computed as dense
+DENSE_LAYER = 0.5  # density of the weights from which a layer is computed as dense
+DENSE_SINGLE = 0.4  # the same for a single input, or half of it
 PANEL_EDGES = 16  # edges per neuron and panel that make up for storing sums between panels
 MOVE_ROW = 10.0  # start of a neuron's row
 PREPARE_EDGE = 12.0  # preparing an edge for the fused kernel
@@ -140,9 +141,9 @@ def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> flo
     From the caches, dense rows are read in half the time of a block. `layers` has the edges, rows
     and columns of each layer.
     """
-    least = DENSE_LAYER / 2
+    least = DENSE_SINGLE / 2
     dense = sum(n * m for edges, n, m in layers if edges >= least * n * m)
-    return DENSE_LAYER if dense * itemsize > SINGLE_SHARE * machine().caches[2] else least
+    return DENSE_SINGLE if dense * itemsize > SINGLE_SHARE * machine().caches[2] else least
 
 
 def single_layer(edges: int, nrows: int, ncols: int) -> float:
