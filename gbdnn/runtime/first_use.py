@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import graphblas
@@ -65,6 +66,7 @@ class _GraphBLAS:
         for module in _MODULES:
             getattr(graphblas, module)
         _heed_quota()
+        _break_cycles()
         for operator in _OPERATORS:
             family, name = operator.split(".")
             found = getattr(getattr(graphblas, family), name)
@@ -101,6 +103,19 @@ def _heed_quota() -> None:
     config, everywhere, most = graphblas.ss.config, cores(limited=False), cores()
     if "OMP_NUM_THREADS" not in os.environ and config["nthreads"] == everywhere > most:
         config["nthreads"] = most
+
+
+def _break_cycles() -> None:
+    """Let the attribute `ss` of a matrix or a vector be made when it is asked for.
+
+    python-graphblas stores it, and it refers back: a reference cycle. A matrix would keep its
+    memory after the last reference to it until Python collects garbage, which counts objects, not
+    bytes. See python-graphblas's issue 559, and its pull request 598, which does the same.
+    """
+    for kind in (graphblas.Matrix, graphblas.Vector):
+        ss = vars(kind)["ss"]
+        if isinstance(getattr(ss, "member_property", None), MemberDescriptorType):
+            ss.member_property = property(ss.classval, lambda *_: None)
 
 
 _package = _GraphBLAS()
