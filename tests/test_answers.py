@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import graphblas as gb
 import numpy as np
 import pytest
@@ -69,3 +72,20 @@ def test_of_a_store(nrows, tmp_path):
         dense = Y if rows is stored else Y[1:]
         assert gbdnn.argmax(rows).tolist() == np.argmax(dense, axis=1).tolist()
         assert gbdnn.categories(rows).tolist() == np.flatnonzero(dense.any(axis=1)).tolist()
+
+
+@pytest.mark.parametrize(
+    "features", [np.eye(4), sp.eye_array(4, format="csr")], ids=["dense", "sparse"]
+)
+def test_an_answer_is_freed_with_its_last_reference(features):
+    """`ss` is such a reference. python-graphblas alone leaves it to the garbage collection."""
+    gc.disable()
+    try:
+        Y = gbdnn.infer([np.eye(4)], features)
+        gone, ss = weakref.ref(Y), Y.ss
+        del Y
+        assert ss.export("csr")["indptr"][-1] == 4
+        del ss
+        assert gone() is None
+    finally:
+        gc.enable()

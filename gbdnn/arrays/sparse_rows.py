@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Self
 
-__all__ = ["SparseRows", "fault_of", "release"]
+__all__ = ["SparseRows", "fault_of"]
 
 
 class SparseRows:
@@ -194,10 +194,7 @@ class SparseRows:
     def without_zeros(self) -> SparseRows:
         """Return the rows without stored zeros; `self` must not be used afterwards."""
         ids, zero = self._ids, self.dtype.type(0)
-        A = self.matrix()
-        nonzero = gb.select.valuene(A, zero).new()
-        release(A)
-        return SparseRows.from_matrix(nonzero, ids)
+        return SparseRows.from_matrix(gb.select.valuene(self.matrix(), zero).new(), ids)
 
     @staticmethod
     def joined(blocks: Sequence[SparseRows], empty: Any = None) -> SparseRows:
@@ -313,12 +310,3 @@ def fault_of(pointers: np.ndarray, indices: np.ndarray, across: int) -> str | No
     starts = pointers[(pointers > 0) & (pointers < n)]
     ascending[starts - starts.dtype.type(1)] = True  # from one row or column to the next
     return None if ascending.all() else "indices are not strictly ascending"
-
-
-def release(*matrices: gb.Matrix) -> None:
-    """Free the memory of matrices that are no longer needed.
-
-    A python-graphblas object is part of a reference cycle and would stay until garbage collection.
-    """
-    for A in matrices:
-        A.clear()

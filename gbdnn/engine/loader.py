@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.sparse_rows import release
 from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.reorder import inverse, orders
@@ -56,7 +55,7 @@ class Loaded(NamedTuple):
             free(layer)
         for weights in () if self.chain is None else self.chain.layers.weights:
             if isinstance(weights, FullWeights):
-                release(weights.W)
+                weights.W.clear()
 
 
 class Loader:

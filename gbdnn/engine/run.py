@@ -28,7 +28,7 @@ import numpy as np
 from gbdnn.arrays.answer import Answer, matrix_of
 from gbdnn.arrays.checks import as_bytes, as_nthreads, as_word, require_callable
 from gbdnn.arrays.sources import DenseRows
-from gbdnn.arrays.sparse_rows import SparseRows, release
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
 from gbdnn.engine.plan import MEMORY, Engine, engines, plan_layers, plan_of, settled
@@ -416,7 +416,6 @@ class _Run:
                 break
             check = partial(require_finite, k, layer) if plan.may_overflow else None
             Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
-            release(Y)
             counts, before, Y = self.watch.counts(1), live, Z
             if counts is not None or (self.plan.block_kernel is not None and plan.droppable_after):
                 some = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0]

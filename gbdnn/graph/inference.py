@@ -26,7 +26,6 @@ from gbdnn.arrays.checks import (
 )
 from gbdnn.arrays.matrices import as_held, to_array
 from gbdnn.arrays.sources import as_source
-from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.plan import MEMORY, Engine, engines
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.engine.stats import LayerStats
     from gbdnn.graph.convolution import Convolution
     from gbdnn.graph.neighbourhood import Step
@@ -284,13 +284,13 @@ class _Run:
             part = Y[start:stop] if is_array else Y.sparse_rows(start, stop).with_ids()
             X = as_source(part, layer.dtype)
             try:
-                answer = infer_network(
-                    chain, X, engine=self._engine, memory=MEMORY, nthreads=self._nthreads
+                out[start:stop] = to_array(
+                    infer_network(
+                        chain, X, engine=self._engine, memory=MEMORY, nthreads=self._nthreads
+                    )
                 )
             except NonFiniteError:
                 raise non_finite(k, layer) from None
-            out[start:stop] = to_array(answer)
-            release(answer)
         return out
 
 

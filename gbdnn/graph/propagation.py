@@ -9,7 +9,6 @@ import numpy as np
 from gbdnn.arrays.checks import as_dtype, as_flag, as_nthreads, as_word, floating, whole_number
 from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, shape_of
 from gbdnn.arrays.sources import as_source
-from gbdnn.arrays.sparse_rows import release
 from gbdnn.engine.plan import Engine, engines
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
 from gbdnn.graph.features import aligned, as_answer, as_array, as_graph, form_of, is_shared, kind_of
@@ -94,7 +93,6 @@ def normalized(
     if loops:
         I = gb.Vector.from_scalar(scalar(1), A.nrows, dtype=A.dtype).diag(name="I")  # noqa: E741
         A << gb.binary.first(A | I)
-        release(I)
     # d = A 1;  D = diag(d^-1), or diag(d^-1/2)
     d = A.reduce_rowwise(gb.monoid.plus[A.dtype]).new(name="d")
     nodes, degrees = d.to_coo()
@@ -105,7 +103,6 @@ def normalized(
     A << times(D @ A)
     if kind == "symmetric":
         A << times(A @ D)
-    release(D)
     return A
 
 

@@ -88,10 +88,7 @@ class Block:
         return self.array.reshape(-1)
 
     def free(self) -> None:
-        """Free the memory at once; the array becomes invalid.
-
-        A graphblas.Matrix is part of a reference cycle and would otherwise be freed much later.
-        """
+        """Free the memory; the array becomes invalid."""
         self.matrix.clear()
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gbdnn.arrays.checks import are_finite
-from gbdnn.arrays.sparse_rows import SparseRows, release
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled.record import PRODUCT, filled
@@ -58,7 +58,6 @@ def gathered(rows: SparseRows, Y: gb.Matrix, aggregate: Aggregate = "sum") -> np
     A, Z = rows.matrix(), gb.Matrix.ss.import_fullr(values, take_ownership=True, name="Z")
     # Z += A Y
     Z(plus) << times(A @ Y)
-    release(A)
     found: np.ndarray = Z.ss.unpack("fullr")["values"]
     if aggregate != "sum":
         found[alone] = 0

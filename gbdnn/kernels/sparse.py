@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.sparse_rows import release
 from gbdnn.kernels import costs
 from gbdnn.runtime.first_use import gb
 
@@ -141,7 +140,7 @@ class SparseKernel:
                 ones = gb.Vector.from_scalar(scalar(1), Y.nrows, dtype=Y.dtype, name="ones")
                 B = ones.outer(fill, binary.second).new(name="B")
                 Z << binary.first(Z | B)
-                release(ones, B)
+                del B
             if check is not None:
                 check(_values(Z))
             # Z = Z(Z > 0), or without the zeros

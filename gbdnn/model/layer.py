@@ -10,7 +10,6 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_dtype, as_flag, finite, floating, require_room
 from gbdnn.arrays.matrices import as_columns, as_held, dtype_of, is_graphblas, shape_of
-from gbdnn.arrays.sparse_rows import release
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
 from gbdnn.runtime.first_use import complete, gb, is_object
@@ -208,9 +207,11 @@ def options_of(layer: Layer) -> dict[str, Any]:
 
 def free(layer: Layer) -> None:
     """Free the memory of a layer; it must not be used afterwards."""
-    release(layer.W)
+    layer.W.clear()
     for made in layer._prepared.made():
-        release(*(each for each in made if hasattr(each, "gb_obj")))
+        for each in made:
+            if hasattr(each, "gb_obj"):
+                each.clear()
 
 
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
