@@ -129,7 +129,7 @@ def density() -> Figure:
         _ticks(axes, (1, 2, 5, 10, 20, 30, 60), (0.5, 1, 2, 4, 8))
         axes.text(0.9, 0.47, "another program is faster", size=8, color="0.35")
     figure.axes[0].set_ylabel(
-        "speed relative to the best of\nPyTorch, ONNX Runtime, OpenVINO, DeepSparse"
+        "speed relative to the best of\nPyTorch, ONNX Runtime, OpenVINO, DeepSparse, LIBXSMM"
     )
     figure.axes[0].legend(fontsize=8, loc="upper right")
     return figure

@@ -37,6 +37,7 @@ _NAMES = {
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
     "deepsparse": "DeepSparse",
+    "libxsmm": "LIBXSMM",
     "pyg-csr": "PyG, CSR",
     "pyg": "PyG, `edge_index`",
     "scipy": "SciPy",

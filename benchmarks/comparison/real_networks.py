@@ -6,8 +6,9 @@
     python benchmarks/comparison/real_networks.py --model model.onnx --programs infer,onnxruntime
 
 gbdnn is compared with PyTorch (dense and CSR weights), ONNX Runtime, OpenVINO (FP32, and bfloat16
-if the processor supports it) and DeepSparse. Each program runs in its own process, interleaved with
-the others; DeepSparse needs its own interpreter: ``--python deepsparse=VENV/bin/python``. In each
+if the processor supports it), DeepSparse and LIBXSMM. Each program runs in its own process,
+interleaved with the others; DeepSparse needs its own interpreter, ``--python
+deepsparse=VENV/bin/python``, and LIBXSMM the path of its library in the variable LIBXSMM. In each
 round a program is called repeatedly for at least `--at-least` seconds, back to back or `--apart` ms
 apart, and its time is the median of the calls; ratios compare runs of the same round. All programs
 except OpenVINO in bfloat16 compute in FP32, and ratios refer to these. Results are compared with
