@@ -90,7 +90,7 @@ def test_a_product_that_is_not_in_place_is_noticed(monkeypatch):
 
         @matrix.setter
         def matrix(self, value):
-            self._copy = value.dup()
+            self._owner, self._copy = value, value.dup()
 
     monkeypatch.setattr(blocks, "Block", Elsewhere)
     assert not blocks.in_place.__wrapped__("float32")
