@@ -55,6 +55,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(collections\.abc|typing)\..*"),
     # attributes named in the description of another attribute
     (r"py:obj", r"deduplicate|alive|begin|end|every|factor"),
+    # parameters of estimators, which are attributes of their classes, too
+    (r"py:obj", r"epochs|warm_start|class_weight"),
     # attributes of estimators, described in the docstrings of the estimators
     (r"py:obj", r"\w+_"),
 ]
