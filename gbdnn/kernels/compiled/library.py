@@ -154,11 +154,10 @@ class Library:
         for part in parts[1:]:
             module.link_in(llvm.parse_assembly(part))  # what several have in common is kept once
         for each in (*module.functions, *module.global_variables):
+            # LLVM inlines internal functions that are called once. A sweep over neurons would share
+            # the registers of another function.
             if not each.is_declaration and not each.name.startswith("gbdnn_"):
-                each.linkage = "internal"
-                # Within another function, a sweep over neurons would share its registers.
-                if each.is_function and "sweep" in each.name:
-                    each.add_function_attribute("noinline")
+                each.linkage = "linkonce_odr" if "sweep" in each.name else "internal"
         module.verify()
         return str(module)
 
