@@ -158,7 +158,8 @@ class SparseEstimator(BaseEstimator):
         values = (values / self.scaler_.scale_[rows]).astype(first.dtype)
         bias = np.broadcast_to(first.bias, first.ncols).astype(np.float64)
         if self.scaler_.with_mean:
-            bias -= np.bincount(columns, self.scaler_.mean_[rows] * values, first.ncols)
+            shift = self.scaler_.mean_[rows] * values
+            bias -= np.bincount(columns.astype(np.int64), shift, first.ncols)
         W = gb.Matrix.from_coo(rows, columns, values, nrows=first.nrows, ncols=first.ncols)
         return Network([Layer(W, bias, activation=first.activation, dtype=first.dtype), *others])
 
