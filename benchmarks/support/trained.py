@@ -1,4 +1,4 @@
-"""The network of the tests, trained and pruned in PyTorch on MNIST's test images."""
+"""A network trained and pruned in PyTorch on MNIST's test images."""
 
 from __future__ import annotations
 

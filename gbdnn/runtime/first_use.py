@@ -113,7 +113,7 @@ def _break_cycles() -> None:
     bytes. See python-graphblas's issue 559, and its pull request 598, which does the same.
     """
     for kind in (graphblas.Matrix, graphblas.Vector):
-        ss = vars(kind)["ss"]
+        ss = vars(kind).get("ss")
         if isinstance(getattr(ss, "member_property", None), MemberDescriptorType):
             ss.member_property = property(ss.classval, lambda *_: None)
 
