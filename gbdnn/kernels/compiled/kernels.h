@@ -1,0 +1,244 @@
+/* Types and operations of the compiled kernels.
+
+A library is compiled for one type of number and one level of vector instructions. The compiler's
+command line defines
+
+    REAL        float or double
+    BITS        unsigned integer of the same size
+    PAIR_LINES  cache lines of the widest tile that computes two neurons: 4 with 32 registers of
+                a whole line (AVX-512), else 2
+
+A `line` is a vector as large as a cache line, which the compiler divides into the processor's
+registers. Each input or feature has a lane of its own, so its bits do not depend on its position.
+
+`gbdnn.kernels.compiled.record` reads the structures and the functions marked EXPORT from this file.
+A member of a structure has eight bytes: a number, or the address of an array. */
+
+#ifndef GBDNN_KERNELS_H
+#define GBDNN_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define INLINED static inline __attribute__((always_inline))
+
+typedef REAL real;
+typedef BITS bits;
+
+enum { LINE = 64, LANES = LINE / sizeof(real) };
+
+typedef real line __attribute__((ext_vector_type(LANES)));
+typedef bits bits_line __attribute__((ext_vector_type(LANES)));
+
+/* ------------------------------------------------------------------------------------------------
+   Records
+   --------------------------------------------------------------------------------------------- */
+
+/* A layer: columns of W in the order of computation, from which neurons are computed. */
+struct layer {
+    int64_t nrows, ncols, edges;
+    int64_t weight_step;  // 1, or 0 if all edges have the weight weights[0]
+    int64_t bias_step;    // 1, or 0 if all neurons have the bias bias[0]
+    int64_t paired;       // whether most columns are in pairs with the same rows
+    int64_t dense;        // whether all weights are stored, without row numbers
+    int64_t counted;      // whether nonzero activations are counted
+    int64_t checked;      // whether to look for sums that are not finite
+    int64_t masked;       // whether sums are kept where a mask lies between the limits, else 0
+    int64_t panels;       // number of groups of rows by which the edges are sorted
+    int64_t first;        // for single inputs: the column of the layer that is the first one here
+    const int64_t *indptr;
+    const uint32_t *rows;  // for single inputs: columns, uint16_t if `ncols` is at most NEAR
+    const uint32_t *places;  // neuron of each column
+    const real *weights, *bias;
+    const real *limits;  // least and greatest activation
+    const uint8_t *pairs;  // 1 where a column and the next one have the same rows
+};
+
+/* Consecutive layers for `chain`. */
+struct plan {
+    const struct layer *table;
+    int64_t tidy;  // whether to compact the block at the end
+    double edge_cost;  // time of a multiply-add
+    double move_cost, row_cost;  // of moving an activation, and visiting a row, to compact a block
+};
+
+/* The product of a graph matrix A and a full matrix Y. */
+struct product {
+    const int64_t *indptr;
+    const int64_t *places;  // row of `start` and Z for each row of A; null if equal
+    const uint64_t *columns;
+    int64_t weight_step;
+    int64_t stride;  // elements from one row of Y to the next
+    int64_t features;
+    int64_t start_stride;  // 0 if all rows start equally
+    int64_t z_stride;
+    const real *weights, *Y, *start;
+    real *Z;
+    double low, high;  // limits of Z
+};
+
+/* A narrow block, or one input, whose layers are divided among threads. */
+struct job {
+    const struct layer *table;  // `shares` records of the first layer, of the second, ...
+    int64_t shares, layers;
+    int64_t stride, inputs;  // of the block in Y
+    int64_t neurons;  // numbers per thread in `living`
+    real *Y, *Z;  // activations and a second buffer; the result is in Y if `layers` is even
+    uint32_t *living;  // work space for single inputs
+    int64_t *counters;  // see shares.c
+};
+
+/* Training steps. Blocks are those of a share of `share_lines` lines of inputs. */
+struct steps {
+    int64_t layers, batch, count;
+    const struct layer *forward, *backward;  // of all layers
+    const struct edges *edges;
+    int64_t share_lines, stride, loss, optimizer, threads, passes;
+    int64_t row_stride, column_stride;  // of X
+    const void *targets;  // labels as int64_t, or a number per output
+    real *const *Y_blocks;
+    real *const *D_blocks;
+    const int64_t *indices;
+    int64_t *barrier, *stopped;
+    const real *limits, *X, *sample_weights;
+    const real *rates;  // three numbers per step: learning rate, and Adam's two corrections
+    const real *constants;  // momentum or beta1, beta2, epsilon, weight decay, largest norm or 0
+    double *losses;
+    uint8_t *hits;
+};
+
+/* A layer's edges in training. */
+struct edges {
+    int64_t nrows, ncols, edges, dense, panels;
+    const int64_t *indptr;
+    const int64_t *cuts;  // first column of each thread
+    const uint32_t *rows, *places, *transposed_edges;
+    real *weights, *gradient, *first, *second;  // moments
+    real *bias, *bias_gradient, *bias_first, *bias_second;
+    real *transposed;  // weights in the order of the transposed matrix
+    double *squares;  // of gradients, by column
+};
+
+enum { DENSE_GROUP = 24 };  // columns, a multiple of the neurons that a dense tile computes
+enum { NEAR = 65536 };  // most neurons of a layer that single inputs address with uint16_t
+enum { CROSS_ENTROPY, SQUARED_ERROR };  // losses
+enum { SGD, NESTEROV, ADAM };  // optimizers
+
+/* Passes of a call, a sum. A loss or an optimizer in NumPy runs between two calls. */
+enum { FORWARD = 1, LOSS_GRADIENT = 2, BACKWARD = 4, UPDATE = 8 };
+
+/* ------------------------------------------------------------------------------------------------
+   Functions that Python calls
+   --------------------------------------------------------------------------------------------- */
+
+EXPORT void chain(const struct plan *plan, int64_t first, int64_t last, real *Y, real *Z,
+                  int64_t stride, int64_t count, int64_t *ids, int64_t *scratch,
+                  const int64_t *statistics);
+
+EXPORT int64_t from_dense(const real *X, int64_t row_stride, int64_t column_stride,
+                          const int64_t *ids, int64_t count, const int64_t *positions, real *Y,
+                          int64_t stride, int64_t nrows);
+EXPORT int64_t to_dense(const real *Y, int64_t stride, int64_t ncols, const int64_t *ids,
+                        int64_t count, real *X, int64_t row_stride, uint8_t *present);
+
+EXPORT void fill(const int64_t *indptr, const int64_t *columns, const real *values,
+                 int64_t value_step, int64_t first, int64_t count, const int64_t *positions, real *Y,
+                 int64_t stride, int64_t nrows);
+EXPORT void count(const real *Y, int64_t stride, int64_t nrows, int64_t inputs, int64_t *counts);
+EXPORT void extract(const real *Y, int64_t stride, int64_t ncols, const int64_t *positions,
+                    int64_t inputs, int64_t *places, int64_t *columns, real *values);
+
+EXPORT void patterns(const int64_t *indptr, const int64_t *rows, int64_t ncols, double *mean,
+                     uint64_t *mark);
+EXPORT void arrange(const int64_t *indptr, const int64_t *rows, const real *weights,
+                    const int64_t *order, int64_t ncols, uint8_t *pairs, int64_t *new_indptr,
+                    uint32_t *new_rows, real *new_weights);
+EXPORT void panels(const int64_t *indptr, const int64_t *rows, const real *weights, int64_t ncols,
+                   int64_t size, int64_t count, int64_t *cursors, int64_t *new_indptr,
+                   uint32_t *new_rows, real *new_weights);
+
+EXPORT void lead_block(struct job *job);
+EXPORT void assist_block(struct job *job, int64_t number, int64_t spins);
+EXPORT void lead_single(struct job *job);
+EXPORT void assist_single(struct job *job, int64_t number, int64_t spins);
+
+EXPORT int64_t gather(const struct product *product, int64_t first, int64_t last);
+
+EXPORT int64_t steps(const struct steps *job, int64_t thread);
+
+/* ------------------------------------------------------------------------------------------------
+   Functions that several files call
+   --------------------------------------------------------------------------------------------- */
+
+/* A block at some inputs: pointers to the first one. live[q] counts the nonzero activations of input
+   q, and overflow[q] becomes nonzero if a sum is not finite; they are used if the layer asks. */
+struct strip {
+    const real *Y;
+    real *Z;
+    int64_t stride;  // elements from one neuron to the next
+    bits *live, *overflow;
+    const real *mask;  // a block, read only if the layer is masked
+};
+
+void compute_layer(const struct layer *W, struct strip block, int64_t inputs);
+
+/* ------------------------------------------------------------------------------------------------
+   Vectors, at any address of a number
+   --------------------------------------------------------------------------------------------- */
+
+typedef line line_anywhere __attribute__((aligned(sizeof(real))));
+typedef bits_line bits_line_anywhere __attribute__((aligned(sizeof(real))));
+
+INLINED line load(const real *from) { return *(const line_anywhere *)from; }
+
+INLINED void store(real *to, line x) { *(line_anywhere *)to = x; }
+
+/* w y + s, rounded once. */
+INLINED line fma_line(line w, line y, line s) { return __builtin_elementwise_fma(w, y, s); }
+
+/* min(max(z, low), high). NaN stays NaN, and -0 becomes 0. */
+INLINED line between(line z, real low, real high)
+{
+    z += 0;
+    z = (line)low > z ? (line)low : z;
+    return (line)high < z ? (line)high : z;
+}
+
+/* s where low < y < high, else 0. */
+INLINED line inside(line y, real low, real high, line s)
+{
+    return (y > (line)low) & (y < (line)high) ? s : (line)0;
+}
+
+/* Bits that are not all 0 where s is not finite. */
+INLINED bits_line infinite(line s) { return (bits_line)(s - s); }
+
+/* Whether any bit is set. */
+INLINED bool any(bits_line x) { return __builtin_reduce_or(x) != 0; }
+
+INLINED int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINED int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* `count` rounded up to whole cache lines. */
+INLINED int64_t whole_lines(int64_t count) { return (count + LANES - 1) / LANES * LANES; }
+
+/* ------------------------------------------------------------------------------------------------
+   Numbers that several threads read and write
+   --------------------------------------------------------------------------------------------- */
+
+INLINED int64_t atomic_add(int64_t *at, int64_t x) { return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST); }
+INLINED int64_t atomic_read(int64_t *at) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); }
+INLINED void atomic_write(int64_t *at, int64_t x) { __atomic_store_n(at, x, __ATOMIC_SEQ_CST); }
+
+/* The processor's hint for loops that wait. */
+void relax(void);
+
+/* Wait until a number that other threads write is at least `value`. */
+void wait_for(int64_t *at, int64_t value);
+
+/* Wait until `nthreads` threads have called this; their earlier writes are visible afterwards.
+   `state` holds two numbers a cache line apart, at first 0. */
+void barrier(int64_t *state, int64_t nthreads);
+
+#endif
