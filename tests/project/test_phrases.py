@@ -49,7 +49,7 @@ def texts():
             ours = not {"_build", "_generated", "made"} & set(file.relative_to(ROOT).parts)
             if file.suffix in kinds and ours:
                 yield file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")
-    for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md", "benchmarks/README.md"):
         yield name, (ROOT / name).read_text(encoding="utf-8")
     for file in sorted((ROOT / "notebooks").glob("*.ipynb")):
         for n, cell in enumerate(json.loads(file.read_text(encoding="utf-8"))["cells"]):

@@ -85,13 +85,47 @@ def test_python_versions():
 
 def test_the_steps_of_the_workflows():
     script = text(".ci/run")
-    steps = re.search(r'^all="(.*)"', script, re.MULTILINE)[1].split()
-    assert all(f"\n{step}() {{\n" in script for step in steps)
-    found = text(".github/workflows/tests.yml") + text(".github/workflows/checks.yml")
-    assert all(re.search(rf"\b{step}\b", found) for step in steps)
+    for variable, workflows in (("all", ["tests", "checks"]), ("more", ["weekly"])):
+        steps = re.search(rf'^{variable}="(.*)"', script, re.MULTILINE)[1].split()
+        assert all(re.search(rf"^{step}\(\) [{{(]$", script, re.MULTILINE) for step in steps)
+        found = "".join(text(f".github/workflows/{each}.yml") for each in workflows)
+        assert all(re.search(rf"\b{step}\b", found) for step in steps)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_linters_have_one_version():
+    """The hooks run installed programs; their versions are those of one group, for .ci/run too."""
+    repositories = yaml.safe_load(text(".pre-commit-config.yaml"))["repos"]
+    hooks = [hook for repository in repositories for hook in repository["hooks"]]
+    assert {each["repo"] for each in repositories} == {"local"}
+    assert {each["language"] for each in hooks} == {"system"}
+    group = tomllib.loads(text("pyproject.toml"))["dependency-groups"]["lint"]
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", each) for each in group)
+    assert "install '.[test]' --group lint\n  pre-commit run --all-files" in text(".ci/run")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="needs GNU's sed")
+def test_the_change_for_the_next_python_graphblas_is_prepared(tmp_path):
+    """The step newest lifts the bounds in a copy, which has no bound on SuiteSparse any more."""
+    names = ("pyproject.toml", ".ci/conda/recipe.yaml", ".github/workflows/tests.yml")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text(name), encoding="utf-8")
+    lift = re.search(r"^lift_bounds\(\) \{\n.*?^\}$", text(".ci/run"), re.DOTALL | re.MULTILINE)[0]
+    subprocess.run(["bash", "-euc", f"{lift}\nlift_bounds"], cwd=tmp_path, check=True)
+    lines = set()
+    for name in names:
+        old, new = text(name).splitlines(), (tmp_path / name).read_text().splitlines()
+        lines |= {each.strip() for each in new if each not in old}
+    assert {each.partition("  #")[0] for each in lines} == {
+        'requires-python = ">=3.11,<3.15"', "- python >=3.11,<3.15",
+        '"Programming Language :: Python :: 3.14",', 'python: ["3.11", "3.12", "3.13", "3.14"]',
+        '"suitesparse-graphblas>=9.4",', "- python-suitesparse-graphblas >=9.4",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md", "CHANGELOG.md"]
+)
 def test_links_lead_to_files(page):
     linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(page))
     assert not [each for each in linked if not (ROOT / each).exists()]
