@@ -86,8 +86,17 @@ struct job {
     int64_t neurons;  // numbers per thread in `living`
     real *Y, *Z;  // activations and a second buffer; the result is in Y if `layers` is even
     uint32_t *living;  // work space for single inputs
-    int64_t *counters;  // see shares.c
+    int64_t *counters;  // PROGRESS + 2 layers, at first 0
 };
+
+/* Places in a job's counters, a cache line apart.
+
+    FAULTY    for single inputs: 0, or 1 + the first layer with a sum that is not finite, or
+              1 + `layers` if a feature is not finite
+    GATE      how often a call has begun or ended
+    WITHIN    minus the number of helpers in a call
+    PROGRESS  from here on, for each layer, the numbers of shares begun and completed */
+enum { FAULTY = 0, GATE = 8, WITHIN = 16, PROGRESS = 24 };
 
 /* Training steps. Blocks are those of a share of `share_lines` lines of inputs. */
 struct steps {
@@ -183,6 +192,17 @@ struct strip {
 
 void compute_layer(const struct layer *W, struct strip block, int64_t inputs);
 
+/* Write the numbers of an input's nonzero activations, and return how many there are. */
+int64_t count_living(const real *y, int64_t nrows, uint32_t *living);
+
+/* Whether any of `count` numbers is not finite. */
+bool any_infinite(const real *z, int64_t count);
+
+/* Compute a layer, or a share of it, for a single input, whose `alive` nonzero activations are
+   listed in `living`. Return whether a sum is not finite. */
+bool compute_single(const struct layer *W, const uint32_t *living, int64_t alive, const real *y,
+                    real *z);
+
 /* ------------------------------------------------------------------------------------------------
    Vectors, at any address of a number
    --------------------------------------------------------------------------------------------- */
@@ -208,7 +228,7 @@ INLINED line between(line z, real low, real high)
 /* s where low < y < high, else 0. */
 INLINED line inside(line y, real low, real high, line s)
 {
-    return (y > (line)low) & (y < (line)high) ? s : (line)0;
+    return ((y > (line)low) & (y < (line)high)) ? s : (line)0;
 }
 
 /* Bits that are not all 0 where s is not finite. */

@@ -1,0 +1,48 @@
+/* Copies between sparse rows and blocks.
+
+A block has one row per neuron. positions[c] is the row of neuron c in a block with reordered
+neurons; without `positions`, it is row c. */
+
+#include <string.h>
+
+#include "kernels.h"
+
+/* Copy `count` rows of a CSR matrix, starting at row `first`, into a block. `value_step` is 0 if
+   all entries have the value values[0]. */
+void fill(const int64_t *indptr, const int64_t *columns, const real *values, int64_t value_step,
+          int64_t first, int64_t count, const int64_t *positions, real *Y, int64_t stride,
+          int64_t nrows)
+{
+    memset(Y, 0, nrows * stride * sizeof(real));
+    for (int64_t q = 0; q < count; q++)
+        for (int64_t e = indptr[first + q]; e < indptr[first + q + 1]; e++) {
+            const int64_t i = positions ? positions[columns[e]] : columns[e];
+            Y[i * stride + q] = values[e * value_step];
+        }
+}
+
+/* Count the nonzero activations of each input of a block. */
+void count(const real *Y, int64_t stride, int64_t nrows, int64_t inputs, int64_t *restrict counts)
+{
+    memset(counts, 0, inputs * sizeof(int64_t));
+    for (int64_t i = 0; i < nrows; i++)
+        for (int64_t q = 0; q < inputs; q++)
+            counts[q] += Y[i * stride + q] != 0;
+}
+
+/* Write the nonzero activations of the first `inputs` inputs as sparse rows, ordered by column. The
+   entries of input q begin at places[q], which is advanced to their end. */
+void extract(const real *Y, int64_t stride, int64_t ncols, const int64_t *positions, int64_t inputs,
+             int64_t *places, int64_t *columns, real *values)
+{
+    for (int64_t first = 0; first < inputs; first += LANES)
+        for (int64_t c = 0; c < ncols; c++) {
+            const real *row = Y + (positions ? positions[c] : c) * stride;
+            for (int64_t q = first; q < least(first + LANES, inputs); q++)
+                if (row[q] != 0) {
+                    const int64_t e = places[q]++;
+                    columns[e] = c;
+                    values[e] = row[q];
+                }
+        }
+}
