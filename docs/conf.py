@@ -33,8 +33,15 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-# Files that the build itself writes are not pages.
-exclude_patterns = ["_build", "_generated", "_templates", ".jupyter_cache", "jupyter_execute"]
+# Files that the build itself writes are not pages, nor is the paper for a journal.
+exclude_patterns = [
+    "paper.md",
+    "_build",
+    "_generated",
+    "_templates",
+    ".jupyter_cache",
+    "jupyter_execute",
+]
 templates_path = ["_templates"]
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
@@ -74,7 +81,7 @@ html_favicon = "_static/favicon.svg"
 html_css_files = ["own.css"]
 html_show_sourcelink = False
 # Pages without subpages have no left sidebar.
-ALONE = "index tutorial graph how-it-works when-to-use comparison results training paper papers"
+ALONE = "index tutorial graph how-it-works when-to-use comparison results training papers"
 ALONE += " benchmarks architecture modules store glossary scaling changelog upstream"
 html_sidebars = {name: [] for name in [*ALONE.split(), "genindex", "py-modindex", "search"]}
 # The copy button leaves out prompts.
