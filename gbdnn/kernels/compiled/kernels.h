@@ -203,6 +203,24 @@ bool any_infinite(const real *z, int64_t count);
 bool compute_single(const struct layer *W, const uint32_t *living, int64_t alive, const real *y,
                     real *z);
 
+/* Training steps. Replace outputs Z of `count` of the `inputs` of a minibatch, from `first` of the
+   call on, by the gradient of their losses. */
+void compute_losses(const struct steps *job, int64_t first, int64_t count, int64_t inputs, real *Z);
+
+/* Compute a thread's columns of layer k from `lines` lines of inputs; return whether no gradient is
+   NaN or too large. */
+bool compute_gradient(const struct steps *job, int64_t k, int64_t thread, int64_t lines);
+
+/* Sum a thread's squared gradients by column, and compute the norm of all. */
+void add_squares(const struct edges *W, int64_t thread);
+double norm(const struct steps *job);
+
+/* Update a thread's columns of layer k; `rates` are those of this step. */
+void update(const struct steps *job, int64_t k, int64_t thread, const real *rates, real factor);
+
+/* Copy a thread's part of W to W^T. */
+void refresh(const struct edges *W, int64_t thread, int64_t threads);
+
 /* ------------------------------------------------------------------------------------------------
    Vectors, at any address of a number
    --------------------------------------------------------------------------------------------- */
@@ -236,6 +254,9 @@ INLINED bits_line infinite(line s) { return (bits_line)(s - s); }
 
 /* Whether any bit is set. */
 INLINED bool any(bits_line x) { return __builtin_reduce_or(x) != 0; }
+
+/* The smallest magnitude that training keeps: subnormal numbers are ten times slower. */
+static const real TINY = sizeof(real) == 4 ? 1e-30 : 1e-290;
 
 INLINED int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINED int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
