@@ -115,6 +115,8 @@ struct steps {
     const real *constants;  // momentum or beta1, beta2, epsilon, weight decay, largest norm or 0
     double *losses;
     uint8_t *hits;
+    int64_t out_stride;  // of `out`
+    real *out;  // rows of outputs, or of gradients of the inputs
 };
 
 /* A layer's edges in training. */
@@ -135,7 +137,13 @@ enum { CROSS_ENTROPY, SQUARED_ERROR };  // losses
 enum { SGD, NESTEROV, ADAM };  // optimizers
 
 /* Passes of a call, a sum. A loss or an optimizer in NumPy runs between two calls. */
-enum { FORWARD = 1, LOSS_GRADIENT = 2, BACKWARD = 4, UPDATE = 8 };
+enum {
+    FORWARD = 1, LOSS_GRADIENT = 2, BACKWARD = 4, UPDATE = 8,
+    OUTPUT = 16,  // after FORWARD: write the outputs to `out`
+    OUTPUT_GRADIENT = 32,  // before BACKWARD: X holds the gradients of the outputs
+    INPUT_GRADIENT = 64,  // after BACKWARD: write the gradients of the inputs to `out`
+    REFRESH = 128,  // first of all: copy W to W^T, after W was modified from outside
+};
 
 /* ------------------------------------------------------------------------------------------------
    Functions that Python calls

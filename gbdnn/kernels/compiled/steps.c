@@ -22,24 +22,47 @@ struct part {
     int64_t skip;  // inputs of the blocks before the first one
 };
 
-static void forward(const struct steps *job, const struct part x)
+/* Y = X^T: rows of X to a block. */
+static void read_rows(const struct steps *job, const struct part x, real *Y, int64_t neurons)
 {
     from_dense(job->X, job->row_stride, job->column_stride, job->indices + x.first, x.count, 0,
-               x.Y[0] + x.skip, job->stride, job->edges[0].nrows);
+               Y + x.skip, job->stride, neurons);
+}
+
+/* out = Y^T: a block to rows. */
+static void write_rows(const struct steps *job, const struct part x, const real *Y, int64_t neurons)
+{
+    to_dense(Y + x.skip, job->stride, neurons, job->indices + x.first, x.count, job->out,
+             job->out_stride, 0);
+}
+
+static void forward(const struct steps *job, const struct part x)
+{
+    read_rows(job, x, x.Y[0], job->edges[0].nrows);
     for (int64_t k = 0; k < job->layers; k++) {
         real *Z = x.Y[k + 1] + x.skip;
-        compute_layer(job->forward + k, (struct strip){x.Y[k] + x.skip, Z, job->stride, 0, 0, Z},
-                      x.count);
+        const struct strip block = {x.Y[k] + x.skip, Z, job->stride, 0, 0, Z};
+        compute_layer(job->forward + k, block, x.count);
     }
+    if (job->passes & OUTPUT)
+        write_rows(job, x, x.Y[job->layers], job->edges[job->layers - 1].ncols);
 }
+
+/* The first layer whose input's gradient is computed. */
+static int64_t lowest(const struct steps *job) { return job->passes & INPUT_GRADIENT ? 0 : 1; }
 
 static void backward(const struct steps *job, const struct part x)
 {
-    for (int64_t k = job->layers - 1; k > 0; k--) {
-        const real *Y = x.Y[k] + x.skip, *D = x.D[k + 1] + x.skip;
-        compute_layer(job->backward + k,
-                      (struct strip){D, x.D[k] + x.skip, job->stride, 0, 0, Y}, x.count);
+    const int64_t layers = job->layers;
+    if (job->passes & OUTPUT_GRADIENT)
+        read_rows(job, x, x.D[layers], job->edges[layers - 1].ncols);
+    for (int64_t k = layers - 1; k >= lowest(job); k--) {
+        const real *D = x.D[k + 1] + x.skip, *Y = x.Y[k] + x.skip;
+        const struct strip block = {D, x.D[k] + x.skip, job->stride, 0, 0, Y};
+        compute_layer(job->backward + k, block, x.count);
     }
+    if (job->passes & INPUT_GRADIENT)
+        write_rows(job, x, x.D[0], job->edges[0].nrows);
 }
 
 /* Compute this thread's inputs of a minibatch. */
@@ -65,11 +88,20 @@ static void by_inputs(const struct steps *job, int64_t step, int64_t inputs, int
     }
 }
 
+static void refresh_all(const struct steps *job, int64_t thread)
+{
+    for (int64_t k = lowest(job); k < job->layers; k++)
+        refresh(job->edges + k, thread, job->threads);
+    barrier(job->barrier, job->threads);
+}
+
 /* Return the number of steps done. */
 int64_t steps(const struct steps *job, int64_t thread)
 {
     const int64_t layers = job->layers, threads = job->threads;
     const real largest = job->constants[4];
+    if (job->passes & REFRESH)
+        refresh_all(job, thread);
     int64_t done = 0;
     while (done * job->batch < job->count) {
         const int64_t inputs = least(job->batch, job->count - done * job->batch);
@@ -91,9 +123,7 @@ int64_t steps(const struct steps *job, int64_t thread)
         for (int64_t k = 0; k < layers; k++)
             update(job, k, thread, job->rates + 3 * done, factor);
         barrier(job->barrier, threads);
-        for (int64_t k = 1; k < layers; k++)
-            refresh(job->edges + k, thread, threads);
-        barrier(job->barrier, threads);
+        refresh_all(job, thread);
         done++;
     }
     return done;
