@@ -136,14 +136,14 @@ enum { NEAR = 65536 };  // most neurons of a layer that single inputs address wi
 enum { CROSS_ENTROPY, SQUARED_ERROR };  // losses
 enum { SGD, NESTEROV, ADAM };  // optimizers
 
-/* Passes of a call, a sum. A loss or an optimizer in NumPy runs between two calls. */
-enum {
-    FORWARD = 1, LOSS_GRADIENT = 2, BACKWARD = 4, UPDATE = 8,
-    OUTPUT = 16,  // after FORWARD: write the outputs to `out`
-    OUTPUT_GRADIENT = 32,  // before BACKWARD: X holds the gradients of the outputs
-    INPUT_GRADIENT = 64,  // after BACKWARD: write the gradients of the inputs to `out`
-    REFRESH = 128,  // first of all: copy W to W^T, after W was modified from outside
-};
+/* Passes of a call, a sum. A loss or an optimizer in NumPy runs between two calls.
+
+    REFRESH          first of all, copy W to W^T, after W was modified from outside
+    OUTPUT           after FORWARD, write the outputs to `out`
+    OUTPUT_GRADIENT  before BACKWARD, read the gradients of the outputs from X
+    INPUT_GRADIENT   after BACKWARD, write the gradients of the inputs to `out` */
+enum { FORWARD = 1, LOSS_GRADIENT = 2, BACKWARD = 4, UPDATE = 8 };
+enum { OUTPUT = 16, OUTPUT_GRADIENT = 32, INPUT_GRADIENT = 64, REFRESH = 128 };
 
 /* ------------------------------------------------------------------------------------------------
    Functions that Python calls
