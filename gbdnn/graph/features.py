@@ -8,39 +8,43 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.answer import matrix_of
+from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_held, dtype_of, shape_of
 from gbdnn.arrays.sources import is_source
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.errors import ArgumentTypeError, ShapeError
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import graphblas as gb
 
     from gbdnn.arrays.sources import RowSource
 
-__all__ = ["aligned", "as_answer", "as_array", "as_graph", "form_of", "is_shared", "kind_of"]
+__all__ = ["as_answer", "as_array", "as_graph", "form_of", "is_shared", "kind_of"]
 
 _AT_ONCE = 4096  # rows per read
 
 
 def as_graph(
     G: Any, what: str, *, transposed: bool = False, weight: str | None = "weight"
-) -> tuple[Any, list[Any] | None]:
+) -> tuple[Any, Sequence[Any]]:
     """Return the matrix of a graph, in which G(i, j) is the edge from i to j, and its labels.
 
     Networkx graphs are converted; with `transposed`, to the transpose. Labels are the nodes of a
-    networkx graph, or the index of a data frame unless it counts from 0; otherwise None.
+    networkx graph, or those of the rows of a pandas or xarray object, to which its columns are
+    aligned; otherwise a range. Raise ShapeError if the matrix is not square.
     """
-    networkx, pandas = map(sys.modules.get, ("networkx", "pandas"))
+    networkx = sys.modules.get("networkx")
     if networkx is not None and isinstance(G, networkx.Graph):
         A = _from_networkx(networkx, G, what, weight)
         return A.T if transposed else A, list(G)
-    labels = list(G.index) if pandas is not None and isinstance(G, pandas.DataFrame) else []
-    if labels == list(range(len(labels))):
-        return as_held(G, what), None
-    if labels != list(G.columns):
-        raise ArgumentError(f"{what}: the index and the columns of the DataFrame differ")
-    return as_held(G, what), labels
+    labels = labels_of(G, 0)
+    A = as_held(aligned(G, labels, what, "those of its rows", axis=1), what)
+    nrows, ncols = shape_of(A, what)
+    if nrows != ncols:
+        raise ShapeError(f"{what} must be square, not {nrows} x {ncols}")
+    return A, labels_of(G, 1) or range(nrows) if labels is None else labels
 
 
 def _from_networkx(networkx: Any, G: Any, what: str, weight: str | None) -> Any:
@@ -53,23 +57,6 @@ def _from_networkx(networkx: Any, G: Any, what: str, weight: str | None) -> Any:
         edges = list(G.edges(data=weight, default=1))
         bad = [edge for edge in edges if np.asarray(edge[2]).dtype.kind not in "biuf"] or edges
         raise ArgumentTypeError(f"{what}: {weight} of edge {bad[0]!r} is not a number") from err
-
-
-def aligned(X: Any, labels: list[Any] | None, what: str) -> Any:
-    """Return a pandas object with its rows in the order of a graph's labels; others as they are.
-
-    Without labels, or if the rows are not labelled but counted from 0, the order is kept.
-    """
-    pandas = sys.modules.get("pandas")
-    if labels is None or pandas is None or not isinstance(X, pandas.DataFrame | pandas.Series):
-        return X
-    given = list(X.index)
-    place = {label: k for k, label in enumerate(given)}
-    if len(given) == len(labels) and place.keys() == set(labels):
-        return X.iloc[[place[label] for label in labels]]
-    if given == list(range(len(given))):
-        return X
-    raise ArgumentError(f"{what}: the index differs from the graph's nodes; reindex it, or drop it")
 
 
 def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:

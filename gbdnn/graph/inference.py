@@ -24,6 +24,7 @@ from gbdnn.arrays.checks import (
     require_callable,
     rows_within,
 )
+from gbdnn.arrays.labels import aligned
 from gbdnn.arrays.matrices import as_held, to_array
 from gbdnn.arrays.sources import as_source
 from gbdnn.engine.plan import MEMORY, Engine, engines
@@ -31,9 +32,8 @@ from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
 from gbdnn.graph.convolution import as_convolutions
-from gbdnn.graph.features import aligned, as_answer, as_array, as_graph, is_shared, kind_of
+from gbdnn.graph.features import as_answer, as_array, as_graph, is_shared, kind_of
 from gbdnn.graph.neighbourhood import as_nodes, steps
-from gbdnn.graph.propagation import require_square
 from gbdnn.kernels import costs
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.kernels.overflow import non_finite, require_finite
@@ -79,12 +79,13 @@ def infer(
     layers : Network, or list of Convolution, Layer, or matrices (features before, features)
         A Layer computes ``A Y W + b``, then its activation and clip; matrices get a ReLU.
     X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features of the first layer)
-        One row per node. A data frame with the nodes of a networkx graph as its index may have
-        them in any order.
+        One row per node. Rows of a labelled pandas or xarray object may be in any order if A has
+        the same labels, or if they are integers from 0; other labels are refused.
     A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         ``A(j, i)`` propagates features from node i to node j. Pass the result of `normalized` or
         the transpose of an adjacency matrix. Networkx graphs are transposed automatically, with
         nodes in the order of ``list(A)`` and the edge attribute ``weight`` as values (default: 1).
+        Columns of a labelled pandas or xarray object are aligned to its rows.
     nodes : array_like of int, boolean mask of length nodes, or Vector, optional
         Nodes whose activations are returned, for a Vector those of its nonzero entries, for a
         networkx graph also a list of its nodes. Only these nodes and their neighbourhoods are
@@ -146,8 +147,8 @@ def infer(
     if memory is not None:
         memory = as_bytes(memory)
     A, labels = as_graph(A, "A", transposed=True)
-    X = as_held(aligned(X, labels, "X"), "X")
-    count = require_square(A, "A")
+    X = as_held(aligned(X, labels, "X", "the nodes of A"), "X")
+    count = len(labels)
     with engaged(nthreads):
         convolutions = as_convolutions(layers, X, None if dtype is None else as_dtype(dtype))
         features, own = kind_of(X, count)
@@ -163,7 +164,7 @@ def infer(
             kind = floating(own, "X") if dtype is None else as_dtype(dtype)
         wanted = None
         if nodes is not None:
-            wanted = np.unique(as_nodes(nodes, count, labels), return_inverse=True)
+            wanted = np.unique(as_nodes(nodes, labels), return_inverse=True)
         ids = None if wanted is None else wanted[0]
         Y: Any = as_source(X, kind)
         plan, read = steps(A, kind, convolutions, ids)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_list
+from gbdnn.arrays.labels import aligned
 from gbdnn.arrays.matrices import as_rows, is_graphblas, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.graph.features import aligned
 from gbdnn.runtime.first_use import complete, is_object
 
 if TYPE_CHECKING:
@@ -32,15 +32,16 @@ class Step(NamedTuple):
     own: np.ndarray | None
 
 
-def as_nodes(nodes: Any, count: int, labels: list[Any] | None) -> np.ndarray:
+def as_nodes(nodes: Any, labels: Sequence[Any]) -> np.ndarray:
     """Return the ids of nodes, given as ids (as labels if the graph has them), mask or Vector."""
     complete(nodes)
+    count = len(labels)
     if is_object(nodes) and type(nodes).__module__ == "graphblas.core.vector":
         if nodes.size != count:
             raise ShapeError(f"nodes is a Vector of size {nodes.size} but A has {count} nodes")
         ids, values = nodes.to_coo()
         return ids.astype(np.int64)[values != 0]
-    if labels is not None:
+    if not isinstance(labels, range):
         what = "nodes must be a Vector, a boolean mask or a list of nodes"
         given = as_list(nodes, what)
         if not all(isinstance(each, bool | np.bool_) for each in given):
@@ -49,9 +50,9 @@ def as_nodes(nodes: Any, count: int, labels: list[Any] | None) -> np.ndarray:
                 return np.array([place[each] for each in given], np.int64)
             except (KeyError, TypeError) as err:
                 raise ArgumentError(f"{what} of the graph, which does not have {err}") from err
-        nodes = aligned(nodes, labels, "nodes")
     ids = as_array(nodes, "nodes")
     if ids.dtype.kind == "b":
+        ids = np.asarray(aligned(nodes, labels, "nodes", "the nodes of A"))
         if ids.shape != (count,):
             raise ShapeError(f"nodes is a mask of shape {ids.shape} but A has {count} nodes")
         return np.flatnonzero(ids)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, as_flag, as_nthreads, as_word, floating, whole_number
+from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, shape_of
 from gbdnn.arrays.sources import as_source
 from gbdnn.engine.plan import Engine, engines
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
-from gbdnn.graph.features import aligned, as_answer, as_array, as_graph, form_of, is_shared, kind_of
+from gbdnn.graph.features import as_answer, as_array, as_graph, form_of, is_shared, kind_of
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import engaged
@@ -19,7 +20,7 @@ from gbdnn.runtime.threads import engaged
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
 
-__all__ = ["Normalization", "normalized", "propagate", "require_square", "spmm"]
+__all__ = ["Normalization", "normalized", "propagate", "spmm"]
 
 Normalization = Literal["symmetric", "mean"]
 
@@ -39,8 +40,8 @@ def normalized(
     G : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         ``G(i, j)`` is the weight, at least 0, of the edge from node i to node j, as in GraphBLAS
         and networkx. Any dtype; stored zeros are not edges. Nodes of a networkx graph are numbered
-        in the order of ``list(G)``. The result has no labels: order labelled features with
-        ``X.loc[list(G)]``.
+        in the order of ``list(G)``. The result has no labels, and labelled features are refused
+        with it: pass ``X.loc[list(G)].to_numpy()``.
     kind : {"symmetric", "mean"}, default "symmetric"
         ``D^-1/2 (G^T + I) D^-1/2``, or ``D^-1 G^T``, whose rows sum to 1. D is the diagonal matrix
         of weighted in-degrees, including loops.
@@ -82,7 +83,6 @@ def normalized(
     as_word(kind, "kind", get_args(Normalization))
     loops = kind == "symmetric" if self_loops is None else as_flag(self_loops, "self_loops")
     G, _ = as_graph(G, "G", weight=weight)
-    require_square(G, "G")
     columns = as_columns(G, what="G", dtype=None if dtype is None else as_dtype(dtype))
     if columns.nvals and columns.values.min() < 0:
         raise ArgumentError(f"G: weights must be at least 0, not {columns.values.min():g}")
@@ -104,14 +104,6 @@ def normalized(
     if kind == "symmetric":
         A << times(A @ D)
     return A
-
-
-def require_square(A: MatrixLike, name: str) -> int:
-    """Return the number of nodes; raise ShapeError if the matrix is not square."""
-    nrows, ncols = shape_of(A, name)
-    if nrows != ncols:
-        raise ShapeError(f"{name} must be square, not {nrows} x {ncols}")
-    return nrows
 
 
 def propagate(
@@ -182,8 +174,8 @@ def propagate(
     as_word(engine, "engine", engines())
     nthreads = as_nthreads(nthreads)
     A, labels = as_graph(A, "A", transposed=True)
-    X = as_held(aligned(X, labels, "X"), "X")
-    nodes = require_square(A, "A")
+    X = as_held(aligned(X, labels, "X", "the nodes of A"), "X")
+    nodes = len(labels)
     features, own = kind_of(X, nodes)
     wanted = floating(own, "X") if dtype is None else as_dtype(dtype)
     with engaged(nthreads):
@@ -215,7 +207,7 @@ def spmm(
     ----------
     A : Matrix, SciPy sparse or 2-D ndarray, shape (nrows, inner)
     Y : ndarray, Matrix, SciPy sparse or stored features, shape (inner, ncols)
-        Converted to a dense array.
+        Converted to a dense array. Rows of a labelled object are aligned to the columns of A.
     engine, nthreads
         As for `propagate`.
 
@@ -248,8 +240,11 @@ def spmm(
     """
     as_word(engine, "engine", engines())
     nthreads = as_nthreads(nthreads)
-    A, Y = as_held(A, "A"), as_held(Y, "Y")
-    (nrows, inner), (rows, features, own) = shape_of(A, "A"), form_of(Y, "Y")
+    columns, A = labels_of(A, 1), as_held(A, "A")
+    nrows, inner = shape_of(A, "A")
+    labels = range(inner) if columns is None else columns
+    Y = as_held(aligned(Y, labels, "Y", "the columns of A"), "Y")
+    rows, features, own = form_of(Y, "Y")
     if rows != inner:
         raise ShapeError(f"A is {nrows} x {inner} but Y is {rows} x {features}")
     wanted = np.result_type(floating(dtype_of(A), "A"), floating(own, "Y"))

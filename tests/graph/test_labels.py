@@ -1,4 +1,4 @@
-"""Networkx graphs and pandas objects: both name their nodes, and the names decide."""
+"""Networkx graphs, pandas and xarray objects name their nodes, and the names decide."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_labelled_features_are_aligned(nodes):
     np.testing.assert_array_equal(graph.propagate(PATH, f).ravel(), BELOW)
     found = graph.infer([np.eye(1)], f, PATH).to_dense(fill_value=0)
     np.testing.assert_array_equal(found.ravel(), BELOW)
-    ordered = f.loc[list(PATH)]
+    ordered = f.loc[list(PATH)].to_numpy()
     np.testing.assert_array_equal(
         graph.propagate(graph.normalized(PATH, "mean"), ordered).T, [BELOW]
     )
@@ -41,17 +41,76 @@ def test_rows_that_are_only_counted_keep_their_order():
     f = _features("abc").reset_index(drop=True)
     np.testing.assert_array_equal(graph.propagate(PATH, f).ravel(), BELOW)
     np.testing.assert_array_equal(graph.propagate(PATH, f.to_numpy()).ravel(), BELOW)
-    adjacency = networkx.to_numpy_array(PATH).T
-    np.testing.assert_array_equal(graph.propagate(adjacency, _features("abc")).ravel(), BELOW)
 
 
 def test_a_labelled_adjacency_is_aligned_as_well():
     A = networkx.to_pandas_adjacency(PATH).T
     np.testing.assert_array_equal(graph.propagate(A, _features("cab")).ravel(), BELOW)
-    with pytest.raises(errors.ArgumentError, match="index and the columns of the DataFrame"):
-        graph.propagate(A[["c", "b", "a"]], _features("abc"))
+    np.testing.assert_array_equal(
+        graph.propagate(A[["c", "b", "a"]], _features("abc")).ravel(), BELOW
+    )
     plain = A.reset_index(drop=True).T.reset_index(drop=True).T
-    np.testing.assert_array_equal(graph.propagate(plain, _features("abc")).ravel(), BELOW)
+    np.testing.assert_array_equal(
+        graph.propagate(plain, _features("abc").to_numpy()).ravel(), BELOW
+    )
+
+
+def _frame(values, index):
+    return pandas.DataFrame(values, index=list(index))
+
+
+def _array(values, index):
+    xarray = pytest.importorskip("xarray")
+    return xarray.DataArray(values, dims=["node", "x"], coords={"node": list(index)})
+
+
+# Row and column i belong to node "abc"[i], and an edge brings the features of the node before.
+BEFORE = np.eye(3, k=-1)
+VALUES = np.array([[100.0], [10.0], [1.0]])
+
+
+@pytest.mark.parametrize("made", [_frame, _array])
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_any_two_labelled_arguments_are_aligned(made, order):
+    """Nodes have names or numbers, and each side may have them in another order."""
+    for names in ("abc", [0, 1, 2]):
+        permuted = [names[k] for k in order]
+        X = made(VALUES[order], permuted)
+        frame = pandas.DataFrame(BEFORE, index=list(names), columns=list(names))
+        graphs = [frame, frame[permuted]]
+        graphs += [networkx.from_pandas_adjacency(frame.T, create_using=networkx.DiGraph)]
+        graphs += [BEFORE] if names == [0, 1, 2] else []
+        for A in graphs:
+            np.testing.assert_array_equal(np.ravel(graph.propagate(A, X)), BELOW)
+            Y = graph.infer([np.eye(1)], X, A).to_dense(fill_value=0)
+            np.testing.assert_array_equal(Y.ravel(), BELOW)
+            mask = pandas.Series([name == names[2] for name in permuted], index=permuted)
+            Y = graph.infer([np.eye(1)], X, A, nodes=mask).to_dense(fill_value=0)
+            np.testing.assert_array_equal(Y, [[10]])
+            if isinstance(A, pandas.DataFrame):
+                np.testing.assert_array_equal(np.ravel(graph.spmm(A, X)), BELOW)
+                np.testing.assert_array_equal(graph.propagate(A, VALUES).ravel(), BELOW)
+
+
+@pytest.mark.parametrize("made", [_frame, _array])
+@pytest.mark.parametrize("order", ["abc", "bca"])
+def test_labelled_features_need_a_graph_with_labels(made, order):
+    f = made(np.ones((3, 1)), order)
+    A = graph.normalized(PATH, "mean")
+    for matrix in (A, A.to_dense(fill_value=0)):
+        with pytest.raises(errors.ArgumentError, match=r"nodes of A \(without labels\); reindex"):
+            graph.propagate(matrix, f)
+        with pytest.raises(errors.ArgumentError, match=r"nodes of A \(without labels\); reindex"):
+            graph.infer([np.eye(1)], f, matrix)
+        with pytest.raises(errors.ArgumentError, match=r"columns of A \(without labels\)"):
+            graph.spmm(matrix, f)
+
+
+def test_rows_and_columns_with_different_labels_are_refused():
+    A = pandas.DataFrame(np.eye(3), index=list("abc"), columns=list("abd"))
+    for call in (graph.normalized, lambda A: graph.propagate(A, np.ones((3, 1)))):
+        with pytest.raises(errors.ArgumentError, match="labels of the columns differ from those"):
+            call(A)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +118,9 @@ def test_a_labelled_adjacency_is_aligned_as_well():
 )
 def test_other_labels_are_refused(index):
     f = pandas.DataFrame({"x": np.ones(len(index))}, index=index)
-    with pytest.raises(errors.ArgumentError, match="X: the index differs from the graph"):
+    with pytest.raises(errors.ArgumentError, match="X: the labels of the rows differ from the"):
         graph.propagate(PATH, f)
-    with pytest.raises(errors.ArgumentError, match="X: the index differs from the graph"):
+    with pytest.raises(errors.ArgumentError, match="X: the labels of the rows differ from the"):
         graph.infer([np.eye(1)], f, PATH)
 
 
