@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["from_geometric"]
 
+_ALL: dict[str, Any] = {"flow": ["source_to_target"], "node_dim": [-2]}
+_SUM: dict[str, Any] = _ALL | {"aggr": ["add", "sum"]}
+_ANY: dict[str, Any] = _ALL | {"aggr": ["add", "sum", "mean", "max", "min"]}
 # Options that change the result, with the supported values.
 _SUPPORTED = {
-    "aggr": ("add", "sum", "mean", "max", "min"),
-    "flow": ("source_to_target",),
-    "improved": (False,),
-    "normalize": (False,),
-    "project": (False,),
+    "GCNConv": _SUM | {"improved": [False]},
+    "SGConv": _SUM | {"K": range(1, 1 << 31)},
+    "SAGEConv": _ANY | {"normalize": [False], "project": [False]},
+    "GINConv": _ANY,
 }
 
 
@@ -39,10 +41,7 @@ def from_geometric(conv: Any, *, activation: Activation = "identity") -> list[Co
     Returns
     -------
     list of Convolution
-        Pass them to `infer` with the matrix of the module, where ``G(i, j)`` is an edge of
-        `edge_index` from i to j: ``normalized(G)`` for `GCNConv` and `SGConv`,
-        ``normalized(G, "mean", weight=None)`` for `SAGEConv`, and ``G.T`` for `GINConv` and for
-        sums. For `SAGEConv` with ``aggr="max"``, also pass ``aggregate="max"`` to `infer`.
+        Pass them to `infer` with the matrix of the module; see the notes.
 
     Raises
     ------
@@ -53,8 +52,20 @@ def from_geometric(conv: Any, *, activation: Activation = "identity") -> list[Co
 
     Notes
     -----
-    PyTorch Geometric counts duplicate edges; a matrix holds one value per pair of nodes.
-    `SAGEConv` ignores the weights of edges.
+    The matrix for `infer`, where ``G(i, j)`` is an edge of `edge_index` from i to j:
+
+    ==========================================  ==========================================
+    `GCNConv`, `SGConv`                         ``normalized(G)``
+    with ``add_self_loops=False``               ``normalized(G, self_loops=False)``
+    `GCNConv` with ``normalize=False``          ``G.T``
+    `SAGEConv`, `GINConv` with ``aggr="mean"``  ``normalized(G, "mean")``
+    with ``aggr="add"`` or ``"sum"``            ``G.T``
+    with ``aggr="max"`` or ``"min"``            ``G.T``, and ``infer(aggregate="max")``
+    ==========================================  ==========================================
+
+    The default of `SAGEConv` is ``"mean"``, that of `GINConv` ``"add"``. Both ignore the weights of
+    edges; pass them a G whose values are 1. PyTorch Geometric counts duplicate edges; a matrix
+    holds one value per pair of nodes.
 
     Examples
     --------
@@ -67,10 +78,9 @@ def from_geometric(conv: Any, *, activation: Activation = "identity") -> list[Co
     kind = type(conv).__name__
     if kind not in _READERS:
         raise ArgumentTypeError(f"cannot convert {kind}; supported are {', '.join(_READERS)}")
-    for name, supported in _SUPPORTED.items():
+    for name, supported in _SUPPORTED[kind].items():
         value = getattr(conv, name, supported[0])
-        # GCNConv normalises the matrix of the graph, as `normalized` does; SAGEConv its result.
-        if value not in supported and (kind, name) != ("GCNConv", "normalize"):
+        if value not in supported:
             raise ArgumentError(f"{kind} with {name}={value!r} is not supported")
     return _READERS[kind](conv, activation)
 

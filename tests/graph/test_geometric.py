@@ -91,6 +91,30 @@ def test_sage(case, how, own):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    ("conv", "matrix", "options"),
+    [
+        (lambda: nn.GCNConv(12, 5, add_self_loops=False), "without loops", {}),
+        (lambda: nn.SGConv(12, 5, K=2, add_self_loops=False), "without loops", {}),
+        (lambda: nn.GCNConv(12, 5, normalize=False), "transpose", {}),
+        (lambda: nn.SAGEConv(12, 5, aggr="min"), "transpose", {"aggregate": "min"}),
+        (lambda: nn.GINConv(torch.nn.Linear(12, 5), aggr="mean"), "mean", {}),
+        (lambda: nn.GINConv(torch.nn.Linear(12, 5), aggr="max"), "transpose", {"aggregate": "max"}),
+    ],
+)
+def test_the_matrix_of_each_combination_in_the_notes(case, conv, matrix, options):
+    G, X = case
+    A = {
+        "without loops": lambda: graph.normalized(G, self_loops=False),
+        "transpose": lambda: G.T,
+        "mean": lambda: graph.normalized(G, "mean"),
+    }[matrix]()
+    conv = conv()
+    Y = graph.infer(graph.from_geometric(conv), X, A, **options)
+    check(Y, conv(torch.from_numpy(X), edges(G)))
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("activation", ["identity", "relu"])
 def test_gin(case, activation):
     G, X = case
@@ -111,6 +135,12 @@ def test_gin(case, activation):
         (lambda: nn.SAGEConv(4, 2, normalize=True), "SAGEConv with normalize=True"),
         (lambda: nn.SAGEConv(4, 2, project=True), "SAGEConv with project=True"),
         (lambda: nn.SAGEConv(4, 2, aggr="median"), "aggr='median'"),
+        (lambda: nn.GCNConv(4, 2, aggr="mean"), "GCNConv with aggr='mean'"),
+        (lambda: nn.GCNConv(4, 2, aggr="max"), "GCNConv with aggr='max'"),
+        (lambda: nn.SGConv(4, 2, aggr="mean"), "SGConv with aggr='mean'"),
+        (lambda: nn.SGConv(4, 2, K=0), "SGConv with K=0"),
+        (lambda: nn.GINConv(torch.nn.Linear(4, 2), aggr="std"), "GINConv with aggr='std'"),
+        (lambda: nn.GCNConv(4, 2, node_dim=0), "GCNConv with node_dim=0"),
     ],
 )
 def test_unsupported_options_are_named(conv, named):
