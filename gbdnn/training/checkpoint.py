@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, is_dataclass, replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from gbdnn.io.files import require_other_ending, require_writable, whole_file
 from gbdnn.io.reading import foreign_errors, read_bytes, require_form, valid_fields
 from gbdnn.io.store.fingerprints import checksum, digest
 from gbdnn.model.layer_info import LayerInfo
+from gbdnn.runtime.first_use import shown
 from gbdnn.runtime.optional import require
 from gbdnn.training import losses, optimizers
 from gbdnn.training.run import BestEpoch, EpochRecord, LayerState, TrainingRun
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["identity", "read_run", "resumed", "write_run"]
 
-_FORMAT = "gbdnn.training 6"
-_NUMBERS, _RULES = ("batch_size", "seed", "steps", "stopped"), ("loss", "optimizer", "schedule")
+_FORMAT = "gbdnn.training 7"
+_NUMBERS, _RULES = (
+    ("batch_size", "seed", "steps", "stopped", "moments_of", "moment_steps"),
+    ("loss", "optimizer", "schedule"),
+)
 _KINDS: dict[str, Any] = {
     name: kind
     for module in (losses, optimizers)
@@ -41,7 +46,7 @@ _NUMBER = int | float | None
 _FORM: dict[str, Any] = {
     **dict.fromkeys(("batch_size", "seed", "steps"), int), "stopped": bool, "history": [[_NUMBER]],
     "call": dict | None, "layers": list, "best_layers": list | None,
-    **dict.fromkeys(_RULES, list | None),
+    **dict.fromkeys(_RULES, list | None), "moments_of": str, "moment_steps": int,
 }  # fmt: skip
 _LONG = 200  # characters of a text that is stored
 _WHY = "training runs are stored as safetensors files with checksums"
@@ -142,27 +147,52 @@ def resumed(path: str | os.PathLike[str], begun: TrainingRun, call: dict[str, st
 
 
 def identity(x: Any, seen: dict[int, Any] | None = None) -> str:
-    """Return a text that is the same for equal values; long ones are hashed.
+    """Return a text that is the same for equal values, from all of their content.
 
-    Arrays are compared by their content, objects by class and fields. `seen` are the objects that
-    have been described, so that references between objects may form a cycle.
+    Long texts are hashed. Objects are described by class and by what pickle stores of them,
+    functions by module and name. `seen` are the objects that contain `x`, which may refer to them.
     """
     seen = {} if seen is None else seen
-    if isinstance(x, np.ndarray):
-        text = f"{x.dtype} {x.shape} {checksum(np.ascontiguousarray(x))}"
-    elif isinstance(x, dict):
-        text = f"({', '.join(f'{key}={identity(value, seen)}' for key, value in x.items())})"
-    elif isinstance(x, list | tuple):
-        text = f"({', '.join(identity(each, seen) for each in x)})"
-    elif x is None or isinstance(x, bool | int | float | str | np.generic | np.dtype):
-        return repr(x)
-    elif isinstance(x, type) or id(x) in seen:
-        return getattr(x, "__qualname__", type(x).__qualname__)
+    if x is None or isinstance(
+        x, bool | int | float | complex | str | bytes | np.generic | np.dtype
+    ):
+        text = repr(x)
+    elif isinstance(x, type | FunctionType):
+        text = f"{x.__module__}.{x.__qualname__}"
+        if not isinstance(x, type) and "<" in text:
+            raise ArgumentError(
+                f"checkpoint= cannot compare {text} with that of another call; use a function of"
+                " a module, or an object whose attributes are its options"
+            )
+    elif id(x) in seen:
+        text = f"#{list(seen).index(id(x))}"
     else:
-        seen[id(x)] = x
-        name = getattr(x, "__qualname__", type(x).__qualname__)  # of a function, or its class
-        text = f"{name}{identity(x.__getstate__(), seen)}"
+        text = _content(x, {**seen, id(x): x})
     return text if len(text) <= _LONG else f"hash {checksum(text.encode())}"
+
+
+def _content(x: Any, seen: dict[int, Any]) -> str:
+    if type(x) is np.ndarray and not x.dtype.hasobject:
+        return f"{x.dtype} {x.shape} {checksum(np.ascontiguousarray(x))}"
+    if type(x) is dict:
+        pairs = (f"{identity(key, seen)}: {identity(value, seen)}" for key, value in x.items())
+        return f"{{{', '.join(pairs)}}}"
+    if type(x) in (list, tuple, set, frozenset):
+        found = [identity(each, seen) for each in x]
+        name = "" if type(x) in (list, tuple) else type(x).__name__
+        left, right = "[]" if type(x) is list else "()"
+        return f"{name}{left}{', '.join(sorted(found) if name else found)}{right}"
+    try:
+        made = x.__reduce_ex__(4)
+    except TypeError as err:
+        raise ArgumentError(f"checkpoint= cannot compare {shown(x)} with another: {err}") from err
+    if isinstance(made, str):
+        return made
+    make, args, state, *items = (*made, None)[:5]
+    known = args[1:] if getattr(make, "__name__", "") == "__newobj__" else (make, *args)
+    parts = [*known, *([] if state is None else [state]), *(list(each) for each in items if each)]
+    name = f"{type(x).__module__}.{type(x).__qualname__}"
+    return f"{name}({', '.join(identity(each, seen) for each in parts)})"
 
 
 def _require_name(path: Path) -> None:

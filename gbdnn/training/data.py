@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, finite
+from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_features, to_array
 from gbdnn.arrays.sources import DenseRows, as_source, is_source
 from gbdnn.arrays.sparse_rows import SparseRows
@@ -39,6 +40,8 @@ class ArrayInputs:
         self.nrows, self.dtype = rows.nrows, rows.array.dtype
         self.array = rows.array if rows.is_as_is else None
         """The array, if compiled code can read it directly; otherwise None."""
+        self.content = rows.array
+        """All that identifies the inputs."""
 
     def take(self, rows: np.ndarray, out: np.ndarray) -> None:
         """Copy rows to an array of shape (rows, neurons)."""
@@ -51,11 +54,14 @@ class SparseInputs:
     Parameters
     ----------
     rows : SparseRows
+    content : object, optional
+        All that identifies them; default: their arrays.
     """
 
     array = None
 
-    def __init__(self, rows: SparseRows) -> None:
+    def __init__(self, rows: SparseRows, content: Any = None) -> None:
+        self.content = content or (rows.indptr, rows.columns, rows.values)
         self.nrows, self.dtype = rows.nrows, rows.values.dtype
         self._starts, self._degrees = rows.indptr.view(np.int64)[:-1], rows.degrees
         self._columns, self._values = rows.columns.view(np.int64), rows.values
@@ -77,8 +83,9 @@ class StoredInputs:
 
     array = None
 
-    def __init__(self, rows: RowSource, memory: int) -> None:
+    def __init__(self, rows: RowSource, memory: int, content: Any) -> None:
         self.nrows, self.dtype, self._source = rows.nrows, rows.dtype, rows
+        self.content = content
         self._room = max(1, memory * rows.nrows // max(1, _COPIES * _nbytes(rows)))
         # Rows read at a time: as many entries as a part of a store has.
         self._step = max(1, min(1 << 14, features.PART * rows.nrows // max(1, int(rows.nvals))))
@@ -113,9 +120,10 @@ def as_inputs(X: Any, net: Network) -> Inputs:
     if isinstance(source, DenseRows):
         source.largest  # noqa: B018 -- raises if a value is not finite
         return ArrayInputs(source)
+    address = getattr(X, "address", None)
     if is_source(X) and _COPIES * _nbytes(source) > MEMORY:
-        return StoredInputs(source, MEMORY)
-    return SparseInputs(source.sparse_rows(0, source.nrows))
+        return StoredInputs(source, MEMORY, address and address.content())
+    return SparseInputs(source.sparse_rows(0, source.nrows), address and address.content())
 
 
 def _nbytes(rows: RowSource) -> int:
@@ -135,7 +143,12 @@ class TrainingData(NamedTuple):
     def of(
         cls, X: Any, y: Any, net: Network, loss: Loss, sample_weight: Any = None
     ) -> TrainingData:
-        """Return validated data for a network."""
+        """Return validated data for a network; labelled targets are aligned to labelled inputs."""
+        labels = labels_of(X, 0)
+        y, sample_weight = (
+            aligned(each, labels, what, "those of X")
+            for each, what in ((y, "y"), (sample_weight, "sample_weight"))
+        )
         with naming("X"):
             inputs = as_inputs(X, net)
         if not inputs.nrows:

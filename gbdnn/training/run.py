@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from gbdnn.training.losses import Loss
     from gbdnn.training.optimizers import AnyOptimizer, Schedule
 
-__all__ = ["CurrentEpoch", "EpochRecord", "LayerState", "TrainingRun", "states_of"]
+__all__ = [
+    "CurrentEpoch",
+    "EpochRecord",
+    "LayerState",
+    "TrainingRun",
+    "states_of",
+    "without_moments",
+]
 
 
 class EpochRecord(NamedTuple):
@@ -130,12 +137,9 @@ class LayerState(NamedTuple):
         )
 
     def trainable(self, moments: int) -> TrainableLayer:
-        """Return a layer for training by an optimizer with this number of moments per weight.
-
-        Moments are set to 0 if this state has another number of them.
-        """
+        """Return a layer for training with this number of moments per weight, 0 without a state."""
         layer = (self.info, self.numbers, self.weights, self.bias)
-        if len(self.moments) == moments:
+        if self.moments:
             return TrainableLayer(*layer, self.moments, self.bias_moments)
         zeros = (np.zeros(len(each), self.info.dtype) for each in (self.weights, self.bias))
         of_weights, of_biases = ([each] * moments for each in zeros)
@@ -144,6 +148,11 @@ class LayerState(NamedTuple):
     def layer(self) -> Layer:
         """Return the layer without edges of weight 0."""
         return layer_of(self.info, self.numbers, self.weights.copy(), self.bias.copy())
+
+
+def without_moments(layers: Iterable[LayerState]) -> tuple[LayerState, ...]:
+    """Return states for inference, or for training by another optimizer."""
+    return tuple(layer._replace(moments=(), bias_moments=()) for layer in layers)
 
 
 def states_of(layers: Iterable[TrainableLayer]) -> tuple[LayerState, ...]:
@@ -190,6 +199,12 @@ class TrainingRun:
     seed: int = 0
     steps: int = 0
     """Number of steps done, over all calls."""
+
+    moments_of: str = ""
+    """Class of the optimizer to which the layers' moments belong."""
+
+    moment_steps: int = 0
+    """Number of steps in which these moments were updated."""
 
     schedule: Schedule | None = None
 

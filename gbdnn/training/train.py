@@ -57,7 +57,8 @@ def train(
     ----------
     net : Network, list of Layer, or TrainingRun
         Initial edges, weights and biases, for example from `gbdnn.training.erdos_renyi`, with the
-        bias rule ``"all"``; or a run to continue with its optimizer's moments.
+        bias rule ``"all"``; or a run to continue, with its moments if the optimizer has the same
+        class.
     X : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
         As in `infer`. Arrays of the network's dtype are not copied. Minibatches of sparse features
         are converted to arrays. A store that needs more than 4 GiB, or a quarter of the machine's
@@ -94,12 +95,13 @@ def train(
     nthreads : int, optional
         As in `infer`.
     callback : callable, optional
-        Called with a `CurrentEpoch` after each epoch. If it returns True, training ends.
+        Called with a `CurrentEpoch` after each epoch. If it returns True, the call ends.
     checkpoint : path-like, optional
         File to which the run is saved after each epoch. If it exists, the same call resumes from
-        it, with the results of an uninterrupted call. The initial network and all options except
-        `nthreads` and `callback` are compared with the file; of inputs, targets and weights, the
-        shapes and dtypes are.
+        it, with the results of an uninterrupted call, also after a callback ended the training.
+        The network, the inputs and all options except `nthreads` and `callback` are compared with
+        the file by hashes; objects by their class and what pickle stores of them. Lambdas and
+        nested functions cannot be compared.
 
     Returns
     -------

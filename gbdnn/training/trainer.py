@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -28,6 +28,7 @@ from gbdnn.training.run import (
     TrainingRun,
     network_of,
     states_of,
+    without_moments,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class Trainer:
 
     def run(self, checkpoint: str | os.PathLike[str] | None = None) -> TrainingRun:
         """Train, resuming from the checkpoint if it exists, and return the run."""
+        kind = f"{type(self.optimizer).__module__}.{type(self.optimizer).__qualname__}"
+        counts = {len(layer.moments) for layer in self.before.layers}
+        if self.before.moments_of != kind or counts != {self.optimizer.moments}:
+            layers = without_moments(self.before.layers)
+            self.before = replace(self.before, layers=layers, moments_of=kind, moment_steps=0)
         self._run = replace(
             self.before, loss=self.loss, optimizer=self.optimizer, batch_size=self.batch_size,
             seed=self.seed, schedule=self.schedule, best=None, stopped=False,
@@ -91,10 +97,8 @@ class Trainer:
                 self._run = replace(self._run, stopped=stopped)
                 if checkpoint is not None:
                     write_run(self._run, checkpoint, self._call)
-                if self._call_back():
+                if self._call_back():  # not stored: the same call goes on from the checkpoint
                     self._run = replace(self._run, stopped=True)
-                    if checkpoint is not None:
-                        write_run(self._run, checkpoint, self._call)
         except KeyboardInterrupt as err:
             err.run = self._run  # type: ignore[attr-defined]
             raise
@@ -109,13 +113,15 @@ class Trainer:
             "layers": [(x.shape, x.dtype.name, x.activation, x.clip) for x in infos],
             "epochs done": len(self.before.history),
             "steps done": self.before.steps,
+            "moments": (self.before.moments_of, self.before.moment_steps),
             "weights": arrays,
         }
         for name, data in (("data", self.data), ("validation", self.tested)):
             known[name] = data and {
-                "X": (data.inputs.nrows, data.inputs.dtype.name),
-                "y": (data.targets.shape, data.targets.dtype.name),
+                "X": (data.inputs.nrows, data.inputs.dtype.name, data.inputs.content),
+                "y": data.targets,
                 "rows": data.rows,
+                "weights": data.weights,
             }
         return {name: identity(value) for name, value in known.items()}
 
@@ -144,7 +150,7 @@ class Trainer:
             self.data.inputs.expect(order)
         progress = np.arange(start, start + self._per_epoch) / self._all
         factors = self.schedule.factors(progress)
-        rates = step_rates(self.optimizer, factors, self.before.steps + start)
+        rates = step_rates(self.optimizer, factors, self.before.moment_steps + start)
         # One mean over all inputs does not depend on how steps are divided into calls.
         done, hits, losses = 0, np.empty(len(order)), np.empty(len(order))
         while done < self._per_epoch:
@@ -166,32 +172,34 @@ class Trainer:
             done += count
             self._adjust(start + done)
         if losses.mean() > 2 * self._first_loss and not self.adjustments:
-            self._require_alive(epoch, rates[0, 0])
+            self._require_alive(epoch, start + done, rates[0, 0])
         accuracy = None if result.hits is None else float(hits.mean())
         seconds = time.perf_counter() - begun
-        layers = states_of(self._layers)
+        now = self._now(start + self._per_epoch)
         tested: tuple[float | None, float | None] = (None, None)
         if self.tested is not None:
-            tested = self.tested.evaluate(network_of(layers), self.loss, self.nthreads)
+            tested = self.tested.evaluate(network_of(now.layers), self.loss, self.nthreads)
         edges = sum(int(np.count_nonzero(layer.weights)) for layer in self._layers)
         record = EpochRecord(
             epoch, float(losses.mean()), accuracy, *tested, float(rates[-1, 0]), edges, seconds
         )
-        self._run = replace(
-            self._run,
-            layers=layers,
-            history=(*self._run.history, record),
-            steps=self.before.steps + start + self._per_epoch,
-        )
+        self._run = replace(now, history=(*self._run.history, record))
 
-    def _require_alive(self, epoch: int, rate: float) -> None:
+    def _now(self, step: int, **changes: Any) -> TrainingRun:
+        """Return the run with the state after a step of the call."""
+        return replace(
+            self._run, layers=states_of(self._layers), steps=self.before.steps + step,
+            moment_steps=self.before.moment_steps + step, **changes,
+        )  # fmt: skip
+
+    def _require_alive(self, epoch: int, step: int, rate: float) -> None:
         """Raise DivergenceError if all outputs are equal: a hidden layer is 0 for all inputs."""
-        layers = states_of(self._layers)
-        if self.data.is_constant(network_of(layers), self.nthreads):
+        now = self._now(step, best=None)
+        if self.data.is_constant(network_of(now.layers), self.nthreads):
             raise DivergenceError(
                 f"epoch {epoch}: all outputs have become equal, and the loss has grown; try a"
                 f" learning rate below {rate:.3g} (err.run has the weights after this epoch)",
-                replace(self._run, layers=layers, best=None),
+                now,
             )
 
     def _diverged(self, epoch: int, step: int, rate: float) -> DivergenceError:
@@ -203,7 +211,7 @@ class Trainer:
         return DivergenceError(
             f"epoch {epoch}{where}: the loss or a gradient is not finite in step {step} of this"
             f" call; {remedy} (err.run has the weights before this step)",
-            replace(self._run, layers=states_of(self._layers), best=None),
+            self._now(step, best=None),
         )
 
     def _update_best(self) -> bool:
@@ -212,8 +220,8 @@ class Trainer:
         if self.patience is None or record.validation_loss is None:
             return False
         if best is None or record.validation_loss < best.validation_loss:
-            layers = [each._replace(moments=(), bias_moments=()) for each in self._run.layers]
-            found = BestEpoch(record.epoch, record.validation_loss, tuple(layers))
+            layers = without_moments(self._run.layers)
+            found = BestEpoch(record.epoch, record.validation_loss, layers)
             self._run = replace(self._run, best=found)
             return False
         return record.epoch - best.epoch >= self.patience

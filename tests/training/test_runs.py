@@ -1,10 +1,15 @@
 """Runs that are kept, interrupted or followed: what `train` gives besides a network."""
 
+import copy
 import inspect
+import math
+from collections import OrderedDict, deque
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from test_training import data, network, same_bits
 
 import gbdnn
@@ -151,20 +156,32 @@ def test_a_run_that_goes_on_has_its_own_checkpoint(tmp_path):
     assert same_bits(gbdnn.train(begun, X, Y, epochs=3, checkpoint=tmp_path / "run"), expected)
 
 
-@pytest.mark.parametrize("how", ["epochs", "callback", "patience"])
+@pytest.mark.parametrize("how", ["epochs", "patience"])
 def test_nothing_is_left_to_do_after_the_end(how, tmp_path):
     options = {"epochs": 30, "checkpoint": tmp_path / "run"}
     if how == "epochs":
         options["epochs"] = 2
     if how == "patience":  # a rate of nearly 0: no epoch is better
         options |= {"validation": 0.2, "patience": 2, "optimizer": training.SGD(1e-30)}
-    run = gbdnn.train(NET, X, Y, **options, callback=lambda now: how == "callback")
-    assert len(run.history) == {"epochs": 2, "callback": 1, "patience": 3}[how]
+    run = gbdnn.train(NET, X, Y, **options)
+    assert len(run.history) == {"epochs": 2, "patience": 3}[how]
     calls = []
     again = gbdnn.train(NET, X, Y, **options, callback=calls.append)
     assert calls == []
     assert again.history == run.history
     assert again.network.isequal(run.network)
+
+
+def test_a_callback_ends_a_call_and_the_next_one_goes_on(tmp_path):
+    """As with a time limit: a stop is no end."""
+    options = {"epochs": 5, "checkpoint": tmp_path / "run"}
+    for epochs in (2, 4):
+        run = gbdnn.train(NET, X, Y, **options, callback=lambda now: now.epoch % 2 == 1)
+        assert run.stopped
+        assert len(run.history) == epochs
+    run = gbdnn.train(NET, X, Y, **options)
+    assert not run.stopped
+    assert same_bits(run, gbdnn.train(NET, X, Y, epochs=5))
 
 
 class Custom:
@@ -186,15 +203,20 @@ REFUSED = {  # by parameter of `train`: other values, and what the error says
         (network(seed=1), "has weights"),
         (gbdnn.train(NET, X, Y, epochs=1), "has epochs done 0, but this call has 1"),
     ],
-    "X": [(X.astype(np.float32), "float64.*float32"), (X[:100], "has data")],
-    "y": [(X[:, :10], "has loss CrossEntropy.*SquaredError")],
-    "sample_weight": [],
+    "X": [
+        (X.astype(np.float32), "has data"),
+        (X[:100], "has data"),
+        (sp.csr_array(X), "has data"),
+        (X + 1e-9, "has data"),
+    ],
+    "y": [(X[:, :10], "has loss .*CrossEntropy.*SquaredError"), (Y[::-1], "has data")],
+    "sample_weight": [(np.arange(len(X)), "has data")],
     "validation": [(0.2, "has data"), ((X, Y), "has validation None")],
     "epochs": [(2, "has epochs 3, but this call has 2"), (5, "has epochs 3")],
     "batch_size": [(60, "has batch_size 128, but this call has 60")],
-    "loss": [("binary_cross_entropy", "has loss CrossEntropy.*BinaryCrossEntropy")],
-    "optimizer": [(training.SGD(0.1), "has optimizer SGD.*0.05.*but this call has SGD")],
-    "schedule": [(training.Constant(), "has schedule Cosine")],
+    "loss": [("binary_cross_entropy", "has loss .*CrossEntropy.*BinaryCrossEntropy")],
+    "optimizer": [(training.SGD(0.1), "has optimizer .*SGD.*0.05.*but this call has .*SGD")],
+    "schedule": [(training.Constant(), "has schedule .*Cosine")],
     "adjustments": [
         (training.SET(every=2), "has adjustments .*but this call has .*SET"),
         (training.InputDropout(0.1), "has input_dropout"),
@@ -217,7 +239,7 @@ def test_a_checkpoint_of_another_call_is_refused(name, tmp_path):
     for value, message in REFUSED[name]:
         others = {"validation": (X, Y)} if name == "patience" else {}
         if name == "X":
-            others["y"] = Y[: len(value)]
+            others["y"] = Y[: value.shape[0]]
         if name == "loss":
             others["y"] = np.eye(10)[Y]
         others[name] = value
@@ -242,6 +264,119 @@ def test_a_checkpoint_compares_the_fields_of_objects(tmp_path):
     cyclic.strength = [cyclic, cyclic]
     with pytest.raises(errors.ArgumentError, match="has adjustments"):
         gbdnn.train(NET, X, Y, adjustments=cyclic, **options)
+
+
+# Pairs of values that differ, of kinds whose attributes or `__getstate__` do not tell.
+DIFFERENT = [
+    ({1, 2}, {1, 3}),
+    (frozenset("ab"), frozenset("abc")),
+    (b"a" * 500, b"a" * 499 + b"b"),
+    (partial(max, 1), partial(max, 2)),
+    (partial(math.hypot, 1), partial(math.dist, 1)),
+    (deque([1]), deque([2])),
+    (OrderedDict(a=1), OrderedDict(a=2)),
+    ([1, 2], (1, 2)),
+    ({1: 0}, {"1": 0}),
+    (np.array([[1], [2, 3]], object), np.array([[1], [2, 4]], object)),
+    (np.random.default_rng(0), np.random.default_rng(1)),
+    (1, True),
+    (np.float32(1), np.float64(1)),
+    (Custom(1).adjust, Custom(2).adjust),
+    (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1, 2], mask=[0, 0])),
+]
+ONE, OTHER = [1], [1]
+
+
+@pytest.mark.parametrize("k", range(len(DIFFERENT)))
+def test_a_checkpoint_distinguishes_all_that_is_not_equal(k, tmp_path):
+    options = {"epochs": 1, "checkpoint": tmp_path / "run"}
+    value, other = DIFFERENT[k]
+    gbdnn.train(NET, X, Y, adjustments=Custom(value), **options)
+    gbdnn.train(NET, X, Y, adjustments=Custom(copy.deepcopy(value)), **options)
+    with pytest.raises(errors.ArgumentError, match="has adjustments"):
+        gbdnn.train(NET, X, Y, adjustments=Custom(other), **options)
+
+
+def test_equal_objects_may_be_one_or_two(tmp_path):
+    options = {"epochs": 1, "checkpoint": tmp_path / "run"}
+    gbdnn.train(NET, X, Y, adjustments=Custom([ONE, ONE]), **options)
+    gbdnn.train(NET, X, Y, adjustments=Custom([ONE, OTHER]), **options)
+
+
+@pytest.mark.parametrize("value", [lambda x: x, (x for x in ()), partial(lambda x: x, 1)])
+def test_a_checkpoint_refuses_what_it_cannot_compare(value, tmp_path):
+    with pytest.raises(errors.ArgumentError, match="checkpoint= cannot compare"):
+        gbdnn.train(NET, X, Y, adjustments=Custom(value), checkpoint=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("memory", [None, 1])
+def test_a_checkpoint_compares_stored_features(memory, monkeypatch, tmp_path):
+    if memory is not None:
+        monkeypatch.setattr("gbdnn.training.data.MEMORY", memory)
+    options = {"epochs": 1, "checkpoint": tmp_path / "run"}
+    for name, scale in (("a", 1.0), ("b", 1.0), ("c", 1.5)):
+        gbdnn.save(sp.csr_array(X * scale), tmp_path / name)
+    gbdnn.train(NET, gbdnn.io.read_features(tmp_path / "a"), Y, **options)
+    monkeypatch.undo()  # another machine
+    gbdnn.train(NET, gbdnn.io.read_features(tmp_path / "b"), Y, **options)
+    with pytest.raises(errors.ArgumentError, match="has data"):
+        gbdnn.train(NET, gbdnn.io.read_features(tmp_path / "c"), Y, **options)
+
+
+# -- moments ------------------------------------------------------------------------------------
+
+
+class Momentum:
+    learning_rate, moments = 0.01, 2
+
+    def update(self, values, gradient, moments, learning_rate, step):
+        assert step > 0
+        moments[0] += gradient
+        moments[1] += gradient**2
+        values -= learning_rate * moments[0] / (1 + step)
+
+
+def test_another_optimizer_begins_with_its_own_moments_and_step():
+    """As in a call with the network alone; SGD and Momentum differ in class or number."""
+    begun = gbdnn.train(NET, X, Y, epochs=2, optimizer=training.SGD(0.01))
+    assert all(layer.moments[0].any() for layer in begun.layers)
+    adam = training.Adam(0.01)
+    for run in (begun, gbdnn.train(begun, X, Y, epochs=1, optimizer=Seen())):
+        options = {"epochs": 2, "optimizer": adam, "seed": 0}
+        found = gbdnn.train(run, X, Y, **options)
+        assert found.moments_of.endswith("Adam")
+        assert found.moment_steps == 2 * 3
+        first = gbdnn.train(run, X, Y, epochs=1, optimizer=adam, batch_size=len(X))
+        # The first step of Adam is at most the learning rate.
+        moved = [abs(a.weights - b.weights) for a, b in zip(first.layers, run.layers, strict=True)]
+        assert 0.009 < max(map(np.max, moved)) < 0.0101
+
+
+class Seen(Momentum):
+    """Has as many moments as Adam, and another meaning of them."""
+
+
+def test_moments_and_step_survive_files_interrupts_and_divergence(tmp_path):
+    adam = {"optimizer": training.Adam(0.01)}
+    run = gbdnn.train(NET, X, Y, epochs=2, **adam)
+    gbdnn.save(run, tmp_path / "run")
+    found = gbdnn.load(tmp_path / "run")
+    assert (found.moments_of, found.moment_steps) == (run.moments_of, run.moment_steps)
+    assert same_bits(*(gbdnn.train(each, X, Y, epochs=1, **adam) for each in (run, found)))
+    # Continued with the same class in between, the step counts on.
+    assert gbdnn.train(found, X, Y, epochs=1, optimizer=training.Adam(0.02)).moment_steps == 9
+
+    class Exploding:
+        every = 2
+
+        def adjust(self, layers, context):
+            layers[0].weights[:] = np.inf
+            return layers
+
+    with pytest.raises(errors.DivergenceError) as caught:
+        gbdnn.train(run, X, Y, epochs=2, adjustments=Exploding(), **adam)
+    assert caught.value.run.moment_steps == run.moment_steps + 2
 
 
 def test_a_saved_run_is_not_a_checkpoint(tmp_path):

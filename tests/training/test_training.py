@@ -750,3 +750,20 @@ def test_training_from_two_threads_at_once():
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(lambda _: gbdnn.train(net, X, y, epochs=3, nthreads=2), range(4)))
     assert all(same_bits(run, expected) for run in runs)
+
+
+def test_labelled_targets_and_weights_follow_labelled_inputs():
+    pandas = pytest.importorskip("pandas")
+    net = network()
+    X, y = data(net)
+    weights, names = np.arange(1.0, len(X) + 1), [f"row {k}" for k in range(len(X))]
+    expected = gbdnn.train(net, X, y, sample_weight=weights, epochs=1)
+    frame = pandas.DataFrame(X, index=names)
+    order = np.random.default_rng(0).permutation(len(X))
+    shuffled = [pandas.Series(each, index=names).iloc[order] for each in (y, weights)]
+    run = gbdnn.train(net, frame, shuffled[0], sample_weight=shuffled[1], epochs=1)
+    assert same_bits(run, expected)
+    run = gbdnn.train(net, X, shuffled[0].loc[names], sample_weight=weights, epochs=1)
+    assert same_bits(run, expected)  # an array has no labels
+    with pytest.raises(errors.ArgumentError, match="y: the labels of the rows differ from those"):
+        gbdnn.train(net, frame, shuffled[0].rename(lambda name: f"{name}!"), epochs=1)
