@@ -5,7 +5,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -24,13 +24,16 @@ def test_categories_are_the_rows_with_an_entry(A):
     assert found.tolist() == [i for i in range(len(A)) if any(A[i])]
 
 
+@settings(max_examples=50)
 @given(small, st.sampled_from([np.float32, np.float64]))
+@example(np.array([[-2.0, -1.0], [0.0, -1.0], [-1.0, 0.0]]), np.float32)  # a row of negatives
 def test_argmax_is_numpys(A, dtype):
-    Y = gb.Matrix.from_dense(A.astype(dtype), missing_value=0)
-    found = gbdnn.argmax(Y)
-    assert found.dtype == np.int64
-    assert found.shape == (len(A),)
-    assert found.tolist() == [int(np.argmax(row)) for row in A]
+    A = A.astype(dtype)
+    for Y in (gb.Matrix.from_dense(A, missing_value=0), sp.csr_array(A)):  # a bitmap and rows
+        found = gbdnn.argmax(Y)
+        assert found.dtype == np.int64
+        assert found.shape == (len(A),)
+        assert found.tolist() == [int(np.argmax(row)) for row in A]
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
@@ -66,6 +69,7 @@ def test_of_a_store(nrows, tmp_path):
     pytest.importorskip("safetensors")
     random = np.random.default_rng(nrows)
     Y = random.integers(-3, 3, (nrows, 4)) * (random.random((nrows, 4)) < 0.4)
+    Y[2:3] = [-3, -1, -2, -1]  # no value of 0
     gbdnn.save(Y.astype("f4"), tmp_path / "Y")
     stored = gbdnn.io.open_features(tmp_path / "Y")
     for rows in (stored, stored[1:]):

@@ -346,6 +346,34 @@ def np_matrix(A):
     return gb.Matrix.from_coo(*np.nonzero(A), A[np.nonzero(A)], nrows=len(A), ncols=A.shape[1])
 
 
+def middle(weight, **options):
+    return gbdnn.Layer(np.diag([1, weight, 1]).astype("f4"), **options)
+
+
+HIDDEN = {
+    "the bias": ([middle(1, bias=3.3e38, clip=1)], 8e37),
+    "negative features": ([middle(-2, clip=1)], -3e38),
+    "large features": ([middle(2, clip=1)], 3e38),
+    "a clip without a ReLU": ([middle(-1e30, activation="identity", clip=1), middle(1e30)], 1),
+}
+
+
+@pytest.mark.parametrize("inputs", [1, 40])
+def test_an_overflow_is_an_error_even_where_a_clip_or_relu_hides_it(infer, inputs, tmp_path):
+    """One value of one input overflows, from arrays, matrices and stores."""
+    for name, (layers, value) in HIDDEN.items():
+        X = np.zeros((inputs, 3), "f4")
+        X[:, 0], X[-1, 1] = 0.5, value
+        assert np.isfinite(X).all()
+        gbdnn.save(X, tmp_path / name)
+        matrix = gb.Matrix.from_dense(X, missing_value=0)
+        for features in (X, matrix, gbdnn.io.open_features(tmp_path / name)):
+            with pytest.raises(errors.NonFiniteError, match=f"layer {len(layers) - 1}"):
+                infer(gbdnn.Network(layers), features)
+        X[-1, 1] = 0
+        assert infer(gbdnn.Network(layers), X).nvals
+
+
 def test_a_vector_is_one_input(infer):
     W, x = np.arange(9.0).reshape(3, 3), gb.Vector.from_coo([0, 2], [1.0, -2.0], size=3)
     expected = np.array([[1.0, 0, -2.0]])

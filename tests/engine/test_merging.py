@@ -8,6 +8,8 @@ from networks import converging
 from test_properties import ANY, problems
 
 import gbdnn
+from gbdnn.engine import merge
+from gbdnn.engine.run import _Run as Run
 from gbdnn.kernels.blocks import Buffers
 
 ENGINES = pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
@@ -58,19 +60,66 @@ def test_equal_inputs_in_different_blocks_become_one(engine, monkeypatch):
     assert len(gbdnn.categories(Y)) == 200
 
 
-def test_memory_of_a_block_is_given_back_once(monkeypatch):
-    """Two blocks in the same memory would lose inputs."""
-    narrow(monkeypatch)
-    put, again = Buffers.put, []
+@pytest.mark.parametrize("engine", ["full", "fused"])
+@pytest.mark.parametrize("nthreads", [1, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_memory_of_a_block_is_given_back_once(engine, nthreads, seed, monkeypatch):
+    """Two blocks in the same memory would lose inputs.
 
-    def watched(self, block):
-        again.extend(each for each in self._idle if each is block)
+    All inputs of every second block are equal to inputs of the block before it, so that nothing of
+    it is left between blocks that are cut together.
+    """
+    narrow(monkeypatch)
+    put, get, recut, idle, sizes = Buffers.put, Buffers.get, Run._recut, [], []
+
+    def watched_put(self, block):
+        assert not [each for each in idle if each is block], "given back twice"
+        idle.append(block)
         put(self, block)
 
-    monkeypatch.setattr(Buffers, "put", watched)
-    net, X = converging(layers=30)
-    gbdnn.infer(net, X, engine="fused", deduplicate=True, nthreads=1)
-    assert again == []
+    def watched_get(self, neurons, width):
+        block = get(self, neurons, width)
+        idle[:] = [each for each in idle if each is not block]
+        return block
+
+    def watched_recut(self, window, blocks, lengths, keeps):
+        sizes.append(list(lengths))
+        return recut(self, window, blocks, lengths, keeps)
+
+    monkeypatch.setattr(Buffers, "put", watched_put)
+    monkeypatch.setattr(Buffers, "get", watched_get)
+    monkeypatch.setattr(Run, "_recut", watched_recut)
+    distinct = np.random.default_rng(seed).integers(1, 99, (50, 30)).astype("f4")
+    some = [np.arange(10 * k, 10 * k + 16 - k) % (10 * k + 10) for k in range(5)]
+    X = np.concatenate([distinct[np.resize(rows, 16)] for rows in some for _ in range(2)])
+    layers = [gbdnn.Layer(np.eye(30, dtype="f4"))] * 3
+    Y = gbdnn.infer(layers, X, engine=engine, deduplicate=True, nthreads=nthreads)
+    assert any(0 in each[1:-1] for each in sizes), "no inner block was left without inputs"
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
+
+
+@pytest.mark.parametrize("engine", ["full", "fused"])
+@pytest.mark.parametrize("neurons", [160, 1024, 2100])
+def test_inputs_that_are_equal_in_the_sample_alone(engine, neurons, monkeypatch):
+    """Fingerprints are of a sample of neurons; a comparison of all bits decides."""
+    narrow(monkeypatch)
+    compare, stayed = merge._compare, []
+
+    def watched(blocks, starts, repeats, bits, which, stays, b):
+        compare(blocks, starts, repeats, bits, which, stays, b)
+        stayed.extend(stays[repeats].tolist())
+
+    monkeypatch.setattr(merge, "_compare", watched)
+    X = np.random.default_rng(0).integers(1, 99, (60, neurons)).astype("f4")
+    X[20:] = X[np.arange(20, 60) % 20]
+    step = min(16, neurons // 64)
+    others = np.setdiff1d(np.arange(neurons), np.arange(0, neurons, step))
+    X[np.arange(30, 60), np.resize(others, 30)] += 1
+    layers = [gbdnn.Layer(np.eye(neurons, dtype="f4"))] * 3
+    Y = gbdnn.infer(layers, X, engine=engine, deduplicate=True, nthreads=3)
+    assert any(stayed), "all inputs of equal fingerprints were equal"
+    assert not all(stayed)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
 
 
 @ANY

@@ -5,6 +5,7 @@ import pytest
 
 import gbdnn
 from gbdnn.engine.progress import RunProgress, current, watched
+from gbdnn.engine.stats import layer_stats
 from gbdnn.gallery import digits, features_from_images
 
 
@@ -33,6 +34,16 @@ def test_shallow_networks_and_runs_that_nobody_watches(inputs):
     gbdnn.infer([W, W, W], X)
     assert work.done == inputs * 2 * 64 * 64
     assert current() is not work
+
+
+def test_the_seconds_of_a_block_are_divided_among_its_layers():
+    """In proportion to their ticks, or equally where no ticks were counted."""
+    counts = np.array([[9, 9, 9, 40, 3], [9, 5, 5, 30, 1], [5, 5, 5, 20, 4]])
+    divided = [s.seconds for s in layer_stats(2, counts, 0, "auto", "fused", 4.0)]
+    assert divided == [1.5, 0.5, 2.0]
+    counts[:, 4] = 0
+    divided = [s.seconds for s in layer_stats(2, counts, 0, "auto", "sparse", 4.5)]
+    assert divided == pytest.approx([1.5] * 3)
 
 
 def test_the_fraction_grows_to_one():

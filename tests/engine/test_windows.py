@@ -1,5 +1,6 @@
 """Windows of layers: networks on disk, little memory, and equal bits whatever the blocks."""
 
+import re
 import signal
 import threading
 
@@ -244,6 +245,21 @@ def test_a_budget_too_small_is_refused_with_the_bytes_needed(engine):
     assert 1000 < needed < 100_000
     if engine in ("full", "fused"):
         assert gbdnn.infer(net, X, engine=engine, memory=needed).isequal(gbdnn.infer(net, X))
+
+
+@pytest.mark.parametrize("memory", [50_000, 250_000])
+@pytest.mark.parametrize("inputs", [1, 40])
+def test_the_advice_for_an_input_too_large_for_the_memory(memory, inputs):
+    """The bytes named suffice, and 1 % less do not."""
+    W, X = np.ones((4, 3000), "f4"), np.eye(40, 4, dtype="f4")[-inputs:]
+    X[-1] = 1
+    with pytest.raises(errors.ArgumentError, match="one input does not fit at layer 0") as told:
+        gbdnn.infer([W], X, engine="sparse", memory=memory)
+    needed = int(re.search(r"pass memory=(\d+) or more", str(told.value))[1])
+    Y = gbdnn.infer([W], X, engine="sparse", memory=needed)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X @ W)
+    with pytest.raises(errors.ArgumentError, match="does not fit"):
+        gbdnn.infer([W], X, engine="sparse", memory=int(0.99 * needed))
 
 
 def test_layers_too_wide_for_blocks_take_the_sparse_kernel():

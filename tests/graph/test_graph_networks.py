@@ -226,7 +226,11 @@ def test_a_network_and_bare_matrices():
     single = graph.infer([W], case.X, case.A, dtype="FP32")
     assert single.dtype == "FP32"
     np.testing.assert_allclose(single.to_dense(fill_value=0), expected, atol=1e-5)
-    assert graph.infer([], case.X, case.A).isequal(gb.Matrix.from_dense(case.X))
+    X = case.X.copy()
+    Y = graph.infer([], X, case.A)
+    assert Y.isequal(gb.Matrix.from_dense(case.X))
+    X[:] = 7
+    assert Y.isequal(gb.Matrix.from_dense(case.X)), "the answer shares memory with the features"
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3), (3, 0, 2), (3, 2, 0), (1, 1, 1)])

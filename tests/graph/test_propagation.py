@@ -156,6 +156,14 @@ def test_features_of_any_kind(tmp_path):
     np.testing.assert_array_equal(X, before)
 
 
+@pytest.mark.parametrize("all_hops", [False, True])
+def test_no_hops_are_a_copy(all_hops):
+    X = np.arange(6.0).reshape(3, 2)
+    found = graph.propagate(np.eye(3), X, hops=0, all_hops=all_hops)
+    np.testing.assert_array_equal(found, X)
+    assert not np.may_share_memory(found, X)
+
+
 def test_matrices_of_any_kind():
     rng = np.random.default_rng(2)
     A = oracle.random_graph(rng, 50)

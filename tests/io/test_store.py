@@ -10,6 +10,7 @@ import stat
 import tempfile
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import graphblas as gb
@@ -207,6 +208,35 @@ def test_opening_a_network_reads_no_shard(tmp_path, monkeypatch):
     assert net[0].isequal(NET[0])  # the second layer is in another shard
     with pytest.raises(FormatError, match="damaged"):
         net[1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("batch", [1, 4, 50])
+def test_parts_of_features_are_bounded(share, batch, tmp_path, monkeypatch):
+    """In rows and in stored values, and filled: the next batch would not have fitted."""
+    monkeypatch.setattr(features, "PART", 20)
+    array = np.where(np.random.default_rng(0).random((200, 3)) < share, -2.0, 0.0)
+    gbdnn.io.write_features([array[k : k + batch] for k in range(0, 200, batch)], tmp_path)
+    parts = folder.read_json(tmp_path / "index.json")["parts"]
+    assert all(max(part["rows"], part["nvals"]) <= 20 for part in parts)
+    assert all(max(a["rows"] + b["rows"], a["nvals"] + b["nvals"]) > 20 for a, b in pairwise(parts))
+    np.testing.assert_array_equal(dense(gbdnn.load(tmp_path)), array)
+
+
+@pytest.mark.parametrize("field", ["largest", "rows", "nvals"])
+def test_a_part_that_the_index_describes_wrongly(field, tmp_path):
+    """The largest magnitude decides whether sums are checked for overflow."""
+    gbdnn.save(np.array([[-4.0, 1.0], [0.0, 3.0]]), tmp_path)
+    index = folder.read_json(tmp_path / "index.json")
+    assert index["parts"][0]["largest"] == 4.0
+    index["parts"][0][field] -= 0.5 if field == "largest" else 1
+    if field == "rows":
+        index["shape"][0] -= 1
+    index = {key: index[key] for key in index.keys() - {"format", "version", "xxh3_64"}}
+    folder.write_json(tmp_path / "index.json", index)
+    stored = gbdnn.io.open_features(tmp_path)
+    with pytest.raises(FormatError, match="part 0"):
+        stored.matrix()
 
 
 def test_features_are_read_part_by_part(tmp_path, monkeypatch):

@@ -131,6 +131,10 @@ def test_network_isequal():
     assert not net.isequal(net[:2])
     assert not net.isequal(network(case(3).layers))
     assert not net.isequal(net.astype("FP64"))
+    for k in range(3):
+        layers = list(net)
+        layers[k] = Layer(layers[k].W, layers[k].bias, clip=9.0)
+        assert not net.isequal(Network(layers))
 
 
 def test_repr_groups_layers_that_read_alike():

@@ -137,6 +137,15 @@ def test_astype_casts_what_is_read(lazy):
     assert wide[1:].astype("FP32").isequal(NET[1:])
 
 
+def test_each_of_two_casts_is_done():
+    """FP64 weights that were FP32 are rounded."""
+    layer = Layer(np.array([[1 / 3]]), 0.1)
+    lazy = Network.lazy([layer.info], lambda _: layer)
+    twice = lazy.astype("FP32").astype("FP64")
+    assert twice.isequal(Network([layer]).astype("FP32").astype("FP64"))
+    assert not twice.isequal(lazy)
+
+
 def test_a_cast_that_overflows_names_the_layer():
     big = Layer(np.array([[1e300]]))
     lazy = Network.lazy([big.info], lambda k: big).astype("FP32")

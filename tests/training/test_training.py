@@ -313,6 +313,33 @@ def test_a_network_that_dies_is_an_error(rate):
     assert not np.ptp(Y, axis=0).any()
 
 
+def test_a_network_with_one_answer_is_no_error_while_the_loss_falls():
+    """No input reaches the outputs, whose biases learn."""
+    hidden = gbdnn.Layer(np.eye(3), -10.0)
+    net = gbdnn.Network([hidden, gbdnn.Layer(np.ones((3, 1)), activation="identity")])
+    X, y = np.random.default_rng(0).random((50, 3)), np.ones((50, 1))
+    run = gbdnn.train(net, X, y, epochs=30, batch_size=10, optimizer=training.SGD(0.1, momentum=0))
+    losses = [record.loss for record in run.history]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 1e-3 * losses[0]
+
+
+class NoChange:
+    every = None
+
+    def adjust(self, layers, _):
+        return layers
+
+
+def test_adjustments_may_let_a_network_die():
+    net = training.erdos_renyi([20, 40, 40, 5], 0.5)
+    X, y = data(net, 200)
+    options = {"batch_size": 20, "optimizer": training.SGD(5), "epochs": 3}
+    run = gbdnn.train(net, X, y, adjustments=NoChange(), **options)
+    assert len(run.history) == 3
+    assert not np.ptp(gbdnn.infer(run.network, X).to_dense(fill_value=0), axis=0).any()
+
+
 def test_large_features_are_not_blamed_on_the_learning_rate():
     net = network((20, 30, 5), 0.3, "FP32")
     X, y = data(net, 60)
@@ -524,6 +551,35 @@ def test_a_part_for_validation_is_not_trained_with():
     assert run.history[0].loss == pytest.approx(np.delete(losses, tested).mean(), rel=1e-9)
     Z = gbdnn.infer(run.network, X[tested]).to_dense(fill_value=0)
     assert run.history[0].validation_loss == pytest.approx(oracle_loss(Z, y[tested]), rel=1e-9)
+
+
+@pytest.mark.parametrize("inputs", [1024, 2500])
+def test_all_inputs_are_validated(inputs):
+    """They are evaluated 1,024 at a time: each one counts, the last of a group as well."""
+    net = gbdnn.Network([gbdnn.Layer(np.eye(2), activation="identity")])
+    X, y = np.tile([1.0, 0.0], (inputs, 1)), np.zeros(inputs, np.int64)
+    for wrong in (0, 1023, inputs - 1):
+        tested = y.copy()
+        tested[wrong] = 1
+        given = {"epochs": 1, "optimizer": training.SGD(1e-9), "validation": (X, tested)}
+        (record,) = gbdnn.train(net, X[:8], y[:8], **given).history
+        assert record.validation_accuracy == (inputs - 1) / inputs
+
+
+def test_weights_of_validated_inputs_do_not_change_the_rest():
+    """Weights are relative to the mean weight of the inputs that are trained with."""
+    net = network()
+    X, y = data(net, 200)
+    tested = stream(0, "validation").permutation(200)[:50]
+    weights = np.random.default_rng(0).random(200)
+    runs = []
+    for factor in (1, 1000):
+        weights[tested] *= factor
+        runs.append(gbdnn.train(net, X, y, epochs=2, validation=0.25, sample_weight=weights))
+    assert same_bits(*runs)
+    for a, b in zip(runs[0].history, runs[1].history, strict=True):
+        assert a.loss == b.loss
+        assert a.validation_loss == pytest.approx(b.validation_loss, rel=1e-12)
 
 
 def test_patience():
