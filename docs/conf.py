@@ -99,7 +99,7 @@ html_theme_options = {
 
 # Pages of public names.
 PAGES = "gbdnn inference serving model io training gallery graph challenge distributed torch viz"
-PAGES += " errors"
+PAGES += " thread_scaling errors"
 
 
 def setup(app):

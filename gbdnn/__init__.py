@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gbdnn.challenge.machine import show_versions
     from gbdnn.io.formats import load
     from gbdnn.io.store import save
+    from gbdnn.thread_scaling.measure import scaling
     from gbdnn.training.train import train
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "plan",
     "radixnet",
     "save",
+    "scaling",
     "show_versions",
     "train",
 ]
@@ -52,6 +54,7 @@ _SUBPACKAGES = (
     "io",
     "model",
     "serving",
+    "thread_scaling",
     "torch",
     "training",
     "viz",
@@ -59,6 +62,7 @@ _SUBPACKAGES = (
 _LAZY = {
     "load": "gbdnn.io.formats",
     "save": "gbdnn.io.store",
+    "scaling": "gbdnn.thread_scaling.measure",
     "show_versions": "gbdnn.challenge.machine",
     "train": "gbdnn.training.train",
 }

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
-from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
@@ -21,7 +20,9 @@ from gbdnn.io.files import is_standard_output, require_writable, whole_file
 from gbdnn.viz.figures import new_figure, require_plottable, save_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from matplotlib.figure import Figure
+
+    from gbdnn.thread_scaling import Scaling
 
 _FEW = 10  # ids
 
@@ -49,7 +50,11 @@ def challenge(
         bool, Option("--deduplicate", help="Compute equal inputs once: an effective edge rate.")
     ] = False,
     repeat: Annotated[
-        int, Option(min=0, help="Runs after the first; their median is reported.")
+        int,
+        Option(
+            min=0,
+            help="Runs after the first (of each number of threads); their median is reported.",
+        ),
     ] = 3,
     check: Annotated[bool, Option(help="Compare the categories with the expected ones.")] = True,
     json_file: Annotated[
@@ -80,8 +85,8 @@ def challenge(
     """  # noqa: D301 -- \b keeps the lines of the examples
     if data is not None and seed is not None:
         raise ArgumentError("--data and --seed are mutually exclusive")
-    counts = nthreads or [None]
-    several = len(counts) > 1
+    counts = sorted(set(nthreads)) if nthreads else [None]
+    several, study = len(counts) > 1, None
     options.exclusive(workers=workers, scheduler=scheduler, mpi=mpi)
     if several and (workers or scheduler or mpi):
         raise ArgumentError("several numbers of threads cannot be combined with workers")
@@ -100,85 +105,56 @@ def challenge(
                 data, neurons, layers, images=images, inputs=inputs, truth=check, progress=bar.show
             )
         with bar.inference():
-            run = partial(
-                problems.run, problem, engine=engine, memory=memory, deduplicate=deduplicate,
-                check=False, executor=executor,
+            outcome = problems.run(
+                problem, nthreads=counts[-1], engine=engine, memory=memory, deduplicate=deduplicate,
+                check=False, executor=executor, repeat=0 if several else repeat,
+                record=plot is not None and not several,
             )  # fmt: skip
             if several:
-                sweep = _sweep(run, counts, repeat)
-            else:
-                sweep = [run(nthreads=counts[0], repeat=repeat, record=plot is not None)]
-        outcome = sweep[-1]
-        if several:
-            say(lines_of(_speed_ups(sweep)), json_file)
+                outcome, study = _sweep(outcome, counts, repeat, memory=memory)
+                say(repr(study), json_file)
         if plot is not None:
-            _draw_sweep(sweep, plot) if several else _draw(outcome, plot)
+            save_figure(_drawn(outcome, study), plot)
         if json_file is not None and not is_standard_output(json_file):
-            _write(outcome, json_file)  # before the check, which may take longer than the run
+            _write(outcome, study, json_file)  # before the check, which may take longer
         say(lines_of(_facts(outcome)), json_file)
         if check:
             bar.begin("checking")
             outcome = outcome.checked(bar.show)
         if json_file is not None:
-            _write(outcome, json_file)
+            _write(outcome, study, json_file)
     say(lines_of({"check": _check(outcome)}), json_file)
     return int(outcome.check == "FAILED")
 
 
 def _sweep(
-    run: Callable[..., problems.Outcome], counts: list[int | None], repeat: int
-) -> list[problems.Outcome]:
-    """Return an outcome for each number of threads; rounds are interleaved."""
-    first = [run(nthreads=n, repeat=0) for n in counts]
-    seconds: list[list[float]] = [[] for _ in counts]
-    for _ in range(repeat):
-        for n, taken in zip(counts, seconds, strict=True):
-            taken.append(run(nthreads=n, repeat=0).first_seconds)
-    pairs = zip(first, seconds, strict=True)
-    return [replace(each, seconds=taken or each.seconds) for each, taken in pairs]
+    outcome: problems.Outcome, counts: list[Any], repeat: int, **options: Any
+) -> tuple[problems.Outcome, Scaling]:
+    """Measure numbers of threads; return the outcome with the times of the last one."""
+    problem, engine = outcome.problem, outcome.engine
+    options |= {"engine": engine, "deduplicate": "auto" if outcome.deduplicate else False}
+    call = partial(gbdnn.infer, problem.network, problem.features, **options)
+    study = gbdnn.scaling({engine: lambda n: call(nthreads=n)}, counts, rounds=max(1, repeat))
+    seconds = [run.seconds for run in study.runs if run.threads == outcome.nthreads]
+    return replace(outcome, seconds=seconds), study
 
 
-def _speed_ups(sweep: list[problems.Outcome]) -> dict[str, str]:
-    """Return the median seconds and the speed-up by number of threads."""
-    first = sweep[0].seconds_median
-    return {
-        f"{each.nthreads} thread{'s'[: each.nthreads > 1]}": (
-            f"{each.seconds_median:.3f} s, speed-up {first / each.seconds_median:.2f}"
-        )
-        for each in sweep
-    }
-
-
-def _draw_sweep(sweep: list[problems.Outcome], path: Path) -> None:
-    threads = [each.nthreads for each in sweep]
-    rounds = [
-        [one / n for one, n in zip(sweep[0].seconds, each.seconds, strict=True)] for each in sweep
-    ]
-    middle = [median(ratios) for ratios in rounds]
-    below = [m - min(ratios) for m, ratios in zip(middle, rounds, strict=True)]
-    above = [max(ratios) - m for m, ratios in zip(middle, rounds, strict=True)]
-    figure = new_figure()
-    ax = figure.subplots()
-    ax.plot(threads, [n / threads[0] for n in threads], ":", color="0.5", label="ideal")
-    ax.errorbar(threads, middle, [below, above], marker="o", capsize=3, label="median and range")
-    ax.set(xlabel="threads", xticks=threads, ylim=(0, None), title=sweep[0].problem.name)
-    ax.set_ylabel(f"speed-up over {threads[0]} thread{'s'[: threads[0] > 1]}")
-    ax.grid(axis="y", color="0.9")
-    ax.legend()
-    save_figure(figure, path)
-
-
-def _write(outcome: problems.Outcome, path: Path) -> None:
+def _write(outcome: problems.Outcome, study: Scaling | None, path: Path) -> None:
+    found = outcome.as_json() | ({"scaling": study.as_json()} if study else {})
     with whole_file(path) as file:
-        file.write((json.dumps(outcome.as_json(), indent=2) + "\n").encode())
+        file.write((json.dumps(found, indent=2) + "\n").encode())
 
 
-def _draw(outcome: problems.Outcome, path: Path) -> None:
-    sizes = [layer.ncols for layer in outcome.problem.network.infos]
-    figure = gbdnn.viz.run_figure(
-        outcome.records or [], neurons=sizes, layers=len(sizes), title=outcome.problem.name
-    )
-    save_figure(figure, path)
+def _drawn(outcome: problems.Outcome, study: Scaling | None) -> Figure:
+    name, sizes = outcome.problem.name, [layer.ncols for layer in outcome.problem.network.infos]
+    if study is None:
+        return gbdnn.viz.run_figure(
+            outcome.records or [], neurons=sizes, layers=len(sizes), title=name
+        )
+    figure = new_figure()
+    figure.suptitle(name, fontsize="medium")
+    study.plot(figure.subplots())
+    return figure
 
 
 def _check(outcome: problems.Outcome) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     from gbdnn.engine.plan import Plan
     from gbdnn.model.layer_info import LayerInfo
+
+T = TypeVar("T")
 
 __all__ = ["UNWATCHED", "RunProgress", "current", "watched"]
 
@@ -27,6 +30,11 @@ class RunProgress:
         Edges processed in the last run, summed over inputs.
     kernels : dict of str to int
         Edges processed in all runs, by kernel.
+    layers : dict of str to ndarray, shape (layers, 2)
+        Seconds and edges processed of each layer in the last run, by kernel, summed over threads.
+    seconds : dict of str to float
+        Seconds of the last run for ``"reading"``, ``"writing"`` and ``"regrouping"``, summed over
+        threads.
     is_watched : bool
         Whether anything is recorded.
     plan : Plan, optional
@@ -37,7 +45,8 @@ class RunProgress:
         self._lock, self.is_watched = threading.Lock(), is_watched
         self._edges = np.empty(0, np.int64)
         self.done = self._inputs = self._passed = 0
-        self.kernels = dict[str, int]()
+        self.kernels, self.seconds = dict[str, int](), dict[str, float]()
+        self.layers = dict[str, np.ndarray]()
         self.plan: Plan | None = None
 
     def begin(self, infos: Sequence[LayerInfo], inputs: int, plan: Plan | None = None) -> None:
@@ -47,15 +56,30 @@ class RunProgress:
         self.plan = plan
         self._edges = np.array([info.edges for info in infos], np.int64)
         self._inputs, self._passed, self.done = inputs, 0, 0
+        self.layers, self.seconds = {}, {}
 
-    def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int, kernel: str) -> None:
-        """Record the inputs that layer `k` and the next ones computed, and how many are left."""
+    def computed(
+        self,
+        k: int,
+        counts: Sequence[int] | np.ndarray,
+        left: int,
+        kernel: str,
+        seconds: np.ndarray | float = 0.0,
+    ) -> None:
+        """Record the inputs that layer `k` and the next ones computed, and how many are left.
+
+        `seconds` are those of each layer.
+        """
         if not self.is_watched:
             return
         counts = np.asarray(counts, np.int64)
         stop = k + len(counts)
-        done = int(counts @ self._edges[k:stop])
+        each = counts * self._edges[k:stop]
+        done = int(each.sum())
         with self._lock:
+            of = self.layers.setdefault(kernel, np.zeros((len(self._edges), 2)))
+            of[k:stop, 0] += seconds
+            of[k:stop, 1] += each
             self.done += done
             self.kernels[kernel] = self.kernels.get(kernel, 0) + done
             self._passed += left * (stop - k)
@@ -65,6 +89,21 @@ class RunProgress:
         """Record that inputs were dropped before layer `k`."""
         with self._lock:
             self._passed += inputs * (len(self._edges) - k)
+
+    def spent(self, **seconds: float) -> None:
+        """Add seconds of a thread, by what it did."""
+        if self.is_watched:
+            with self._lock:
+                for what, spent in seconds.items():
+                    self.seconds[what] = self.seconds.get(what, 0.0) + spent
+
+    def timed(self, what: str, items: Iterator[T]) -> Iterator[T]:
+        """Yield items; add the seconds in which they are made."""
+        began = perf_counter()
+        for item in items:
+            self.spent(**{what: perf_counter() - began})
+            yield item
+            began = perf_counter()
 
     @property
     def fraction(self) -> float:

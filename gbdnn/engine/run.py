@@ -309,11 +309,14 @@ class _Run:
 
         def work(items: Iterator[Any]) -> None:
             pool = None
-            for Y in (Y for item in items for Y in blocks(item)):
+            made = (Y for item in items for Y in blocks(item))
+            for Y in self.watch.progress.timed("reading", made):
                 Y = self._advanced(window, Y)
                 if window.ends and len(Y.inputs):
                     droppable = self.layers[-1].droppable_after
+                    began = perf_counter()
                     self.sink.write(window.chain, Y, droppable=droppable)
+                    self.watch.progress.spent(writing=perf_counter() - began)
                     self.buffers.put(Y)
                 elif len(Y.inputs) > _FEW * self.plan.sizes.width:
                     out.append(Y)
@@ -371,7 +374,9 @@ class _Run:
 
         def compute(starts: Iterator[int]) -> None:
             for start in starts:
+                began = perf_counter()
                 some = source.sparse_rows(start, min(start + step, source.nrows))
+                self.watch.progress.spent(reading=perf_counter() - began)
                 share = some.nrows / rows.inputs
                 if self.layers[k].droppable:
                     inputs, some = some.nrows, some.without_empty_rows()
@@ -447,6 +452,12 @@ class _Run:
 
     def _regroup(self, window: _Window, blocks: list[Any]) -> None:
         """Merge and rebalance the blocks after a window; queue them for the next one."""
+        began = perf_counter()
+        self._regrouped(window, blocks)
+        # The other threads wait, or help.
+        self.watch.progress.spent(regrouping=self.plan.sizes.workers * (perf_counter() - began))
+
+    def _regrouped(self, window: _Window, blocks: list[Any]) -> None:
         k = window.stop
         blocks = [Y for Y in (*blocks, *self.blocks.pop(k, [])) if len(Y.inputs)]
         if not blocks:

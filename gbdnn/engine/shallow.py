@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from gbdnn.engine.loader import chain_of, prepared_weights
 from gbdnn.engine.plan import NetworkFacts, division, plan_layers
 from gbdnn.engine.progress import UNWATCHED
+from gbdnn.engine.stats import of_layers
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
@@ -83,6 +85,7 @@ def run_shallow(
     def work(_: int) -> None:
         wide, buffers = chains.buffers(width)
         for start in starts:
+            begun = perf_counter()
             rows = X.dense_rows(start, start + width)
             ids = np.arange(start, start + len(rows))
             Y = chains.checked.block(buffers, 0, wide)
@@ -91,6 +94,7 @@ def run_shallow(
                 X.require_finite(start, start + len(rows))
             chain = chains.unchecked if largest <= chains.safe else chains.checked
             counts = np.zeros((stop, 5), np.int64) if progress.is_watched else None
+            began = perf_counter()
             if shares > 1 and chain is chains.unchecked and counts is None:
                 shared = chains.shared(shares)
                 Y = shared.run(Y, buffers)
@@ -98,11 +102,15 @@ def run_shallow(
             else:
                 Y = chain.run(Y, 0, stop, buffers, tidy=False, counts=counts, stands=None)
             if counts is not None:
-                progress.computed(0, counts[:, 0], len(Y.inputs), chain.name)
+                ended = perf_counter()
+                each = (ended - began) * of_layers(counts)
+                progress.computed(0, counts[:, 0], len(Y.inputs), chain.name, each)
             answer.write(chain, Y, droppable=chain.layers.droppable[-1])
             if len(Y.inputs) < len(rows):  # the chain has overwritten ids of dropped inputs
                 answer.clear(np.setdiff1d(np.arange(start, start + len(rows)), Y.inputs))
             buffers.put(Y)
+            if counts is not None:
+                progress.spent(reading=began - begun, writing=perf_counter() - ended)
         chains.idle.append((wide, buffers))  # not after an error
 
     if workers == 1:

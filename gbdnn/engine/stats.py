@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["LayerStats", "Watch", "layer_stats", "per_layer"]
+__all__ = ["LayerStats", "Watch", "layer_stats", "of_layers", "per_layer"]
 
 _COUNTS = ("layer", "blocks", "inputs", "alive", "distinct", "entries")
 _PER_LAYER = np.dtype([*((name, np.int64) for name in _COUNTS), ("seconds", np.float64)])
@@ -105,8 +105,8 @@ class Watch:
         """Record the counters of layer `k` and the next ones, of which `left` inputs remain."""
         self.kernels.add(kernel)
         if counts is not None:
-            self.progress.computed(k, counts[:, 0], left, kernel)
             seconds = perf_counter() - began
+            self.progress.computed(k, counts[:, 0], left, kernel, seconds * of_layers(counts))
             if self._callback:
                 found = layer_stats(k, counts, number, self._engine, kernel, seconds)
                 self._records.append(found)
@@ -129,8 +129,8 @@ def layer_stats(
         Inputs computed, distinct inputs alive, inputs alive, entries, and clock ticks in proportion
         to which `seconds` is divided.
     """
-    ticks = int(counts[:, 4].sum())
-    for k, (inputs, distinct, alive, entries, own) in enumerate(counts.tolist(), first):
+    each = seconds * of_layers(counts)
+    for k, (inputs, distinct, alive, entries, _) in enumerate(counts.tolist(), first):
         if inputs:
             yield LayerStats(
                 layer=k,
@@ -141,8 +141,15 @@ def layer_stats(
                 entries=entries,
                 engine=engine,
                 kernel=kernel,
-                seconds=seconds * (own / ticks if ticks else 1 / len(counts)),
+                seconds=float(each[k - first]),
             )
+
+
+def of_layers(counts: np.ndarray) -> np.ndarray:
+    """Return the shares of the layers in the time of a block; `counts` as for `layer_stats`."""
+    ticks = counts[:, 4]
+    total = int(ticks.sum())
+    return ticks / total if total else np.full(len(counts), 1 / len(counts))
 
 
 def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray[np.void]:

@@ -50,10 +50,15 @@ def test_several_numbers_of_threads(tmp_path):
     pytest.importorskip("matplotlib")
     report, plot = tmp_path / "outcome.json", tmp_path / "threads.svg"
     printed = well(*FEW, "--nthreads", "1,3", "--repeat", 2, "--json", report, "--plot", plot)
-    assert re.search(r"^1 thread .* s, speed-up 1\.00$", printed, re.MULTILINE)
-    assert re.search(r"^3 threads .* s, speed-up \d+\.\d\d$", printed, re.MULTILINE)
+    assert re.search(r"^auto +strong +1 .* 1 \(1, 1\) ", printed, re.MULTILINE)
+    assert re.search(r"^auto +strong +3 ", printed, re.MULTILINE)
     outcome = json.loads(report.read_text())
     assert (outcome["nthreads"], len(outcome["seconds"]), outcome["check"]) == (3, 2, "PASSED")
+    study = gbdnn.thread_scaling.Scaling.from_json(outcome["scaling"])
+    assert sorted((run.threads, run.round) for run in study.runs) == [
+        (1, 0), (1, 1), (3, 0), (3, 1),
+    ]  # fmt: skip
+    assert [run.seconds for run in study.runs if run.threads == 3] == outcome["seconds"]
     assert "<svg" in plot.read_text()
     fails(*FEW, "--nthreads", "1,2", "--workers", 2, match="cannot be combined with workers")
     fails(*FEW, "--nthreads", "1,x", match="separated by commas")

@@ -42,6 +42,7 @@ MODULES = [
     "gbdnn.distributed",
     "gbdnn.training",
     "gbdnn.viz",
+    "gbdnn.thread_scaling",
 ]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -101,7 +102,7 @@ def test_the_names_of_gbdnn():
     names = (
         "infer plan infer_batches infer_to_store compile train Network Layer load save categories"
     )
-    names += " argmax radixnet GbdnnError show_versions"
+    names += " argmax radixnet GbdnnError scaling show_versions"
     assert sorted(importlib.import_module("gbdnn").__all__) == sorted(names.split())
     places = {}
     for module, name, thing in (each.values for each in public()):

@@ -14,6 +14,7 @@ DOWNWARDS = [
     ["__main__"],
     ["cli"],
     ["gbdnn"],  # gbdnn/__init__.py, the index of public names
+    ["thread_scaling"],
     ["viz"],
     ["challenge"],
     ["training"],

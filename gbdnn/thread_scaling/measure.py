@@ -1,0 +1,204 @@
+"""Run calls on several numbers of threads: `gbdnn.scaling`.
+
+A round runs every call on every number of threads once, so that a disturbance affects all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter, process_time, sleep
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gbdnn.arrays.checks import as_flag, as_list, require_callable, whole_number
+from gbdnn.engine.progress import RunProgress, watched
+from gbdnn.engine.run import is_stop
+from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.runtime.cores import usable
+from gbdnn.runtime.first_use import complete, gb
+from gbdnn.runtime.pinning import bound
+from gbdnn.runtime.threads import MOST_THREADS
+from gbdnn.thread_scaling.study import Run, Scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Call = Callable[[int], object]
+
+__all__ = ["in_context", "scaling"]
+
+_PAUSE = 0.1  # seconds; idle threads of OpenMP spin before they sleep
+_STAT = Path("/proc/stat")
+
+
+def in_context(function: Callable[[], object]) -> Call:
+    """Return a call for `gbdnn.scaling` that runs a function in a GraphBLAS Context.
+
+    Parameters
+    ----------
+    function : callable without arguments
+        Any GraphBLAS calls. If it returns an object of GraphBLAS, this is completed.
+
+    Returns
+    -------
+    callable
+        ``call(n)`` runs the function with n OpenMP threads.
+
+    Examples
+    --------
+    >>> import graphblas as gb, gbdnn
+    >>> A = gb.Matrix.from_coo([0, 1], [1, 0], 1.0)
+    >>> call = gbdnn.thread_scaling.in_context(lambda: gb.semiring.plus_times(A @ A).new())
+    >>> study = gbdnn.scaling(call, (1, 2), rounds=2)
+    """
+    require_callable(function, "function")
+
+    def call(n: int) -> object:
+        with gb.ss.Context(engage=False, nthreads=n):
+            found = function()
+            complete(found)
+            return found
+
+    return call
+
+
+def scaling(
+    call: Call | Mapping[str, Call],
+    nthreads: Iterable[int] = (1, 2, 4),
+    *,
+    rounds: int = 7,
+    weak: Call | Mapping[str, Call] | None = None,
+    pin: Literal["compact", False] = False,
+    per_kernel: bool = False,
+) -> Scaling:
+    """Measure calls on several numbers of threads.
+
+    Parameters
+    ----------
+    call : callable, or dict of str to callable
+        ``call(n)`` runs on n threads, such as ``lambda n: gbdnn.infer(net, X, nthreads=n)``. For
+        GraphBLAS calls, use `thread_scaling.in_context`. A dict compares programs by name.
+    nthreads : iterable of int, default (1, 2, 4)
+        Numbers of threads; speed-ups are relative to the smallest.
+    rounds : int, default 7
+        Timed rounds after a warm-up.
+    weak : callable, or dict of str to callable, optional
+        ``weak(n)`` runs n times the inputs on n threads (weak scaling).
+    pin : {"compact", False}, default False
+        Bind the process to as many physical cores as threads during each run, those of one NUMA
+        node first (Linux). The affinity is restored.
+    per_kernel : bool, default False
+        Run each call once more in every round and record the time of kernels and layers in calls
+        of `infer`. These runs do not count for the other times.
+
+    Returns
+    -------
+    Scaling
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An argument is invalid, or the process cannot be bound.
+
+    Notes
+    -----
+    A round is *disturbed* if other programs use more than a quarter of a core, or 5 % of the cores,
+    of those available to this process, by ``/proc/stat`` without the processor time of this
+    process; elsewhere, if the load average exceeds the largest number of threads by half a core or
+    10 %. Statistics omit disturbed rounds. If these are more than half of all, no conclusions are
+    drawn. Child processes count as other programs.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> study = gbdnn.scaling(lambda n: gbdnn.infer([np.eye(9)], np.eye(9), nthreads=n), (1, 2))
+    >>> [row["threads"] for row in study.rows]
+    [1, 2]
+    """
+    counts = sorted({
+        whole_number(n, "nthreads", least=1, most=MOST_THREADS)
+        for n in as_list(nthreads, "nthreads must be a list of integers")
+    })  # fmt: skip
+    if not counts:
+        raise ArgumentError("nthreads is empty; pass at least one number of threads")
+    whole_number(rounds, "rounds", least=1)
+    as_flag(per_kernel, "per_kernel")
+    if pin is not False and pin != "compact":
+        raise ArgumentError(f"pin must be 'compact' or False, not {pin!r}")
+    calls = {("strong", name): each for name, each in _named(call, "call").items()}
+    if weak is not None:
+        calls |= {("weak", name): each for name, each in _named(weak, "weak").items()}
+    keys = [(*key, n) for key in calls for n in counts]
+
+    def once(kind: str, name: str, n: int) -> tuple[float, float]:
+        with bound(n) if pin else nullcontext():
+            cpu, began = process_time(), perf_counter()
+            complete(calls[kind, name](n))
+            taken = perf_counter() - began, process_time() - cpu
+        sleep(_PAUSE)
+        return taken
+
+    load, runs = [os.getloadavg()[0]], list[Run]()
+    parts: dict[tuple[Any, ...], list[list[float]]] = defaultdict(list)
+    for key in keys:
+        once(*key)
+    for turn in range(rounds):
+        others = _others(max(counts))
+        taken = {key: once(*key) for key in (keys if turn % 2 else keys[::-1])}
+        busy = others()
+        runs += [Run(name, kind, n, turn, *taken[kind, name, n], busy) for kind, name, n in keys]
+        for kind, name, n in keys if per_kernel else ():
+            with watched(RunProgress()) as work:
+                wall = once(kind, name, n)[0]
+            for part, each in _parts(work, n * wall).items():
+                parts[name, kind, n, part].append(each)
+    rows = []
+    for (name, kind, n, part), values in parts.items():
+        seconds, edges = np.median(values, axis=0).tolist()
+        row = {"program": name, "kind": kind, "threads": n, "part": part, "seconds": seconds}
+        rows.append(row | {"rate": edges / seconds if seconds else 0.0})
+    load.append(os.getloadavg()[0])
+    return Scaling(runs, rows, load, pin)
+
+
+def _named(call: Any, what: str) -> dict[str, Call]:
+    calls = dict(call) if isinstance(call, Mapping) else {"call": call}
+    for name, each in calls.items():
+        if not isinstance(name, str) or not callable(each):
+            raise ArgumentTypeError(f"{what} must be a callable, or a dict of callables by name")
+    return calls
+
+
+def _others(threads: int) -> Callable[[], float]:
+    """Return a function that returns the cores that other programs have used since now."""
+    cpus = {f"cpu{cpu}" for cpu in usable()}
+
+    def busy() -> float:
+        lines = (line.split() for line in _STAT.read_text(encoding="utf-8").splitlines())
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        each = [list(map(int, line[1:9])) for line in lines if line[0] in cpus]
+        return sum(sum(of) - of[3] - of[4] for of in each) / os.sysconf("SC_CLK_TCK")
+
+    try:
+        first, began = busy() - process_time(), perf_counter()
+    except OSError:
+        return lambda: max(0.0, os.getloadavg()[0] - threads)
+    return lambda: max(0.0, (busy() - process_time() - first) / (perf_counter() - began))
+
+
+def _parts(work: RunProgress, seconds: float) -> dict[str, list[float]]:
+    """Return seconds and multiply-adds of each part of a run that took `seconds` on all threads."""
+    found = {}
+    for kernel, each in work.layers.items():
+        cuts = [k for k in range(len(each)) if k == 0 or is_stop(k)]
+        for first, last in zip(cuts, [*cuts[1:], len(each)], strict=True):
+            if each[first:last, 1].any():
+                found[f"{kernel}, layers {first}-{last - 1}"] = each[first:last].sum(axis=0)
+    found |= {what: np.array([spent, 0]) for what, spent in work.seconds.items()}
+    waiting = max(0.0, seconds - sum(each[0] for each in found.values()))
+    return {what: each.tolist() for what, each in found.items()} | {"waiting": [waiting, 0.0]}
