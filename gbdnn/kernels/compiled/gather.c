@@ -16,8 +16,6 @@ enum {
     MOST_LINES = 4,  // cache lines of sums in registers
 };
 
-typedef bool some_lanes __attribute__((ext_vector_type(LANES)));
-
 /* A row of A, with pointers to some of its features. */
 struct row {
     int64_t begin, end;  // its edges
@@ -32,18 +30,19 @@ INLINED line load_some(const real *from, some_lanes mask)
     return __builtin_masked_load(mask, from, (line)0);
 }
 
-/* Compute `count` features: more than `lines - 1` cache lines and at most `lines`, or, if `partial`,
-   at most one. Return whether a sum is not finite. `lines` and `partial` are known to the
-   compiler. */
+/* Compute `count` features: more than `lines - 1` cache lines and at most `lines`, or at most one
+   if `partial`. Return whether a sum is not finite. The compiler knows `lines` and `partial`. */
 INLINED bool part(const struct product A, const struct row x, int64_t count, const int lines,
                   const bool partial)
 {
-    some_lanes mask;
     int64_t at[MOST_LINES];
     line s[MOST_LINES];
-    bits_line faults = 0;
+    bits_line lane, faults = 0;
+#pragma unroll
     for (int k = 0; k < LANES; k++)
-        mask[k] = k < count;
+        lane[k] = k;
+    const some_lanes mask = __builtin_convertvector(lane < (bits_line)(bits)count, some_lanes);
+#pragma unroll
     for (int k = 0; k < lines; k++) {
         at[k] = k < lines - 1 || partial ? k * LANES : count - LANES;
         s[k] = partial ? load_some(x.start, mask) : load(x.start + at[k]);
@@ -52,11 +51,13 @@ INLINED bool part(const struct product A, const struct row x, int64_t count, con
         const real *row = x.Y + (int64_t)A.columns[e] * A.stride;
         const real *later = x.Y + (int64_t)A.columns[least(e + AHEAD, x.final)] * A.stride;
         const line weight = A.weights[e * A.weight_step];
-        for (int k = 0; k < lines; k++) {
+#pragma unroll
+    for (int k = 0; k < lines; k++) {
             __builtin_prefetch(later + at[k]);
             s[k] = fma_line(weight, partial ? load_some(row, mask) : load(row + at[k]), s[k]);
         }
     }
+#pragma unroll
     for (int k = 0; k < lines; k++) {
         const line z = between(s[k], A.low, A.high);
         if (partial)

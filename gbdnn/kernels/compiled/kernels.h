@@ -30,6 +30,7 @@ enum { LINE = 64, LANES = LINE / sizeof(real) };
 
 typedef real line __attribute__((ext_vector_type(LANES)));
 typedef bits bits_line __attribute__((ext_vector_type(LANES)));
+typedef bool some_lanes __attribute__((ext_vector_type(LANES)));  // a bit each
 
 /* ------------------------------------------------------------------------------------------------
    Records
@@ -208,7 +209,7 @@ bool any_infinite(const real *z, int64_t count);
 
 /* Compute a layer, or a share of it, for a single input, whose `alive` nonzero activations are
    listed in `living`. Return whether a sum is not finite. */
-bool compute_single(const struct layer *W, const uint32_t *living, int64_t alive, const real *y,
+bool compute_single(const struct layer *layer, const uint32_t *living, int64_t alive, const real *y,
                     real *z);
 
 /* Training steps. Replace outputs Z of `count` of the `inputs` of a minibatch, from `first` of the

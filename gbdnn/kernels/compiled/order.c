@@ -1,8 +1,8 @@
 /* The edges of a layer in the order in which neurons are computed.
 
 Columns of W become adjacent if they have the same rows, so that they are computed in pairs. If
-neurons have many edges, these are sorted by panels of rows instead. `weights` has a number per edge;
-it is null if all edges have the same weight. */
+neurons have many edges, these are sorted by panels of rows instead. `weights` has a number per
+edge; it is null if all edges have the same weight. */
 
 #include "kernels.h"
 
@@ -13,13 +13,14 @@ void patterns(const int64_t *indptr, const int64_t *rows, int64_t ncols, double 
     for (int64_t j = 0; j < ncols; j++) {
         const int64_t count = indptr[j + 1] - indptr[j];
         int64_t total = 0;
-        mark[j] = 0;
+        uint64_t marks = 0;
         for (int64_t e = indptr[j]; e < indptr[j + 1]; e++) {
             const uint64_t hashed = (uint64_t)rows[e] * 0x9E3779B97F4A7C15;
             total += rows[e];
-            mark[j] += hashed ^ hashed >> 29;
+            marks += hashed ^ hashed >> 29;
         }
         mean[j] = (double)total / most(1, count);
+        mark[j] = marks;
     }
 }
 
@@ -35,19 +36,19 @@ static bool same_rows(const uint32_t *rows, int64_t first, int64_t second, int64
 
 /* Reorder columns, and mark the first of each pair of consecutive columns with the same rows. */
 void arrange(const int64_t *indptr, const int64_t *rows, const real *weights, const int64_t *order,
-             int64_t ncols, uint8_t *pairs, int64_t *new_indptr, uint32_t *new_rows,
-             real *new_weights)
+             int64_t ncols, uint8_t *pairs, int64_t *new_indptr, uint32_t *restrict new_rows,
+             real *restrict new_weights)
 {
     int64_t at = 0;
     bool free = false;  // whether a column before this one is in no pair
     new_indptr[0] = 0;
     for (int64_t j = 0; j < ncols; j++) {
-        for (int64_t e = indptr[order[j]]; e < indptr[order[j] + 1]; e++) {
-            new_rows[at] = rows[e];
-            if (weights)
-                new_weights[at] = weights[e];
-            at++;
-        }
+        const int64_t first = indptr[order[j]], count = indptr[order[j] + 1] - first;
+        for (int64_t e = 0; e < count; e++)
+            new_rows[at + e] = rows[first + e];
+        for (int64_t e = 0; weights && e < count; e++)
+            new_weights[at + e] = weights[first + e];
+        at += count;
         new_indptr[j + 1] = at;
         pairs[j] = 0;
         if (free && same_rows(new_rows, new_indptr[j - 1], new_indptr[j], at)) {
@@ -63,8 +64,8 @@ void arrange(const int64_t *indptr, const int64_t *rows, const real *weights, co
    `cursors` is work space, a number per column. Column j of panel p begins at
    new_indptr[p * ncols + j]. */
 void panels(const int64_t *indptr, const int64_t *rows, const real *weights, int64_t ncols,
-            int64_t size, int64_t count, int64_t *cursors, int64_t *new_indptr, uint32_t *new_rows,
-            real *new_weights)
+            int64_t size, int64_t count, int64_t *restrict cursors, int64_t *restrict new_indptr,
+            uint32_t *restrict new_rows, real *restrict new_weights)
 {
     int64_t at = 0;
     for (int64_t j = 0; j < ncols; j++)

@@ -10,7 +10,7 @@ neurons; without `positions`, it is row c. */
 /* Copy `count` rows of a CSR matrix, starting at row `first`, into a block. `value_step` is 0 if
    all entries have the value values[0]. */
 void fill(const int64_t *indptr, const int64_t *columns, const real *values, int64_t value_step,
-          int64_t first, int64_t count, const int64_t *positions, real *Y, int64_t stride,
+          int64_t first, int64_t count, const int64_t *positions, real *restrict Y, int64_t stride,
           int64_t nrows)
 {
     memset(Y, 0, nrows * stride * sizeof(real));
@@ -33,16 +33,21 @@ void count(const real *Y, int64_t stride, int64_t nrows, int64_t inputs, int64_t
 /* Write the nonzero activations of the first `inputs` inputs as sparse rows, ordered by column. The
    entries of input q begin at places[q], which is advanced to their end. */
 void extract(const real *Y, int64_t stride, int64_t ncols, const int64_t *positions, int64_t inputs,
-             int64_t *places, int64_t *columns, real *values)
+             int64_t *places, int64_t *restrict columns, real *restrict values)
 {
     for (int64_t first = 0; first < inputs; first += LANES)
         for (int64_t c = 0; c < ncols; c++) {
-            const real *row = Y + (positions ? positions[c] : c) * stride;
-            for (int64_t q = first; q < least(first + LANES, inputs); q++)
-                if (row[q] != 0) {
-                    const int64_t e = places[q]++;
-                    columns[e] = c;
-                    values[e] = row[q];
-                }
+            const real *row = Y + (positions ? positions[c] : c) * stride + first;
+            const some_lanes nonzero = __builtin_convertvector(load(row) != 0, some_lanes);
+            uint16_t left = 0;  // a bit for each nonzero activation
+            memcpy(&left, &nonzero, sizeof nonzero);
+            if (inputs - first < LANES)
+                left &= (1 << (inputs - first)) - 1;
+            for (; left; left &= left - 1) {
+                const int q = __builtin_ctz(left);
+                const int64_t e = places[first + q]++;
+                columns[e] = c;
+                values[e] = row[q];
+            }
         }
 }

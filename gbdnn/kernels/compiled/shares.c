@@ -71,7 +71,7 @@ INLINED void lead(struct job *job, const bool single)
     wait_for(counters + WITHIN, 0);
 }
 
-/* As thread `number`, help with each call until none begins while this thread waits `spins` times. */
+/* As thread `number`, help with each call until none begins while it waits `spins` times. */
 INLINED void assist(struct job *job, int64_t number, int64_t spins, const bool single)
 {
     int64_t *gate = job->counters + GATE, *within = job->counters + WITHIN;

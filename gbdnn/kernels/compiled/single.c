@@ -10,55 +10,69 @@ the result has the same bits. */
 
 #include "kernels.h"
 
+typedef real four_reals __attribute__((ext_vector_type(4), aligned(sizeof(real))));
+
 /* Read the columns of four edges, which takes one load or two. */
 INLINED void four_columns(const void *columns, int64_t e, const bool near, int64_t j[4])
 {
-    uint64_t found[2];
-    if (near)
-        memcpy(found, (const uint16_t *)columns + e, 8);
-    else
-        memcpy(found, (const uint32_t *)columns + e, 16);
-    for (int k = 0; k < 4; k++)
-        j[k] = near ? found[0] >> 16 * k & UINT16_MAX : found[k / 2] >> 32 * (k % 2) & UINT32_MAX;
+    uint64_t a, b;
+    if (near) {
+        memcpy(&a, (const uint16_t *)columns + e, 8);
+        j[0] = a & UINT16_MAX;
+        j[1] = a >> 16 & UINT16_MAX;
+        j[2] = a >> 32 & UINT16_MAX;
+        j[3] = a >> 48;
+    } else {
+        memcpy(&a, (const uint32_t *)columns + e, 8);
+        memcpy(&b, (const uint32_t *)columns + e + 2, 8);
+        j[0] = a & UINT32_MAX;
+        j[1] = a >> 32;
+        j[2] = b & UINT32_MAX;
+        j[3] = b >> 32;
+    }
 }
 
-/* Compute z += v W(i, :). A row has no repeated columns. `near` is known to the compiler. */
-INLINED void add_row(const struct layer W, int64_t i, real v, real *restrict z, const bool near)
+/* Compute z += v W(i, :) for the edges `e` to `last` of a row, which has no repeated columns. `near`
+   is known to the compiler. */
+INLINED void add_row(const void *columns, const real *weights, int64_t step, int64_t e,
+                     int64_t last, real v, real *restrict z, const bool near)
 {
-    const int64_t last = W.indptr[i + 1];
-    int64_t e = W.indptr[i];
     for (; e + 4 <= last; e += 4) {
-        const real *w = W.weights + e * W.weight_step;  // at least four numbers
+        const four_reals w = *(const four_reals *)(weights + e * step);
         int64_t j[4];
-        real sums[4];
-        four_columns(W.rows, e, near, j);
-        for (int k = 0; k < 4; k++)
-            sums[k] = __builtin_elementwise_fma(w[k], v, z[j[k]]);
-        for (int k = 0; k < 4; k++)
-            z[j[k]] = sums[k];
+        four_columns(columns, e, near, j);
+        const real a = __builtin_elementwise_fma(w[0], v, z[j[0]]);
+        const real b = __builtin_elementwise_fma(w[1], v, z[j[1]]);
+        const real c = __builtin_elementwise_fma(w[2], v, z[j[2]]);
+        const real d = __builtin_elementwise_fma(w[3], v, z[j[3]]);
+        z[j[0]] = a;
+        z[j[1]] = b;
+        z[j[2]] = c;
+        z[j[3]] = d;
     }
     for (; e < last; e++) {
-        const int64_t j = near ? ((const uint16_t *)W.rows)[e] : W.rows[e];
-        z[j] = __builtin_elementwise_fma(W.weights[e * W.weight_step], v, z[j]);
+        const int64_t j = near ? ((const uint16_t *)columns)[e] : ((const uint32_t *)columns)[e];
+        z[j] = __builtin_elementwise_fma(weights[e * step], v, z[j]);
     }
 }
 
-/* Compute z = b + y W for the nonzero activations, whose `alive` numbers are in `living`. */
-static void add_rows(const struct layer W, const uint32_t *living, int64_t alive, const real *y,
-                     real *restrict z)
+/* Compute z += y W for the nonzero activations, whose `alive` numbers are in `living`. */
+INLINED void add_rows(const struct layer W, const uint32_t *living, int64_t alive, const real *y,
+                      real *restrict z, const bool near)
 {
-    for (int64_t j = 0; j < W.ncols; j++)
-        z[j] = W.bias[j * W.bias_step];
     for (int64_t n = 0; n < alive; n++) {
         const int64_t i = living[n];
-        const real v = y[i];
-        if (W.dense)
-            for (int64_t j = 0; j < W.ncols; j++)
-                z[j] = __builtin_elementwise_fma(W.weights[i * W.ncols + j], v, z[j]);
-        else if (W.ncols <= NEAR)
-            add_row(W, i, v, z, true);
-        else
-            add_row(W, i, v, z, false);
+        add_row(W.rows, W.weights, W.weight_step, W.indptr[i], W.indptr[i + 1], y[i], z, near);
+    }
+}
+
+static void add_dense_rows(const struct layer W, const uint32_t *living, int64_t alive,
+                           const real *y, real *restrict z)
+{
+    for (int64_t n = 0; n < alive; n++) {
+        const real v = y[living[n]], *row = W.weights + living[n] * W.ncols;
+        for (int64_t j = 0; j < W.ncols; j++)
+            z[j] = __builtin_elementwise_fma(row[j], v, z[j]);
     }
 }
 
@@ -81,13 +95,21 @@ bool any_infinite(const real *z, int64_t count)
     return found;
 }
 
-bool compute_single(const struct layer *W, const uint32_t *living, int64_t alive, const real *y,
+bool compute_single(const struct layer *layer, const uint32_t *living, int64_t alive, const real *y,
                     real *restrict z)
 {
-    const real low = W->limits[0], high = W->limits[1];
-    add_rows(*W, living, alive, y, z);
-    const bool infinite = any_infinite(z, W->ncols);
-    for (int64_t j = 0; j < W->ncols; j++) {  // as `between`
+    const struct layer W = *layer;
+    const real low = W.limits[0], high = W.limits[1];
+    for (int64_t j = 0; j < W.ncols; j++)
+        z[j] = W.bias[j * W.bias_step];
+    if (W.dense)
+        add_dense_rows(W, living, alive, y, z);
+    else if (W.ncols <= NEAR)
+        add_rows(W, living, alive, y, z, true);
+    else
+        add_rows(W, living, alive, y, z, false);
+    const bool infinite = any_infinite(z, W.ncols);
+    for (int64_t j = 0; j < W.ncols; j++) {  // as `between`
         const real sum = z[j] + 0, limited = low > sum ? low : sum;
         z[j] = high < limited ? high : limited;
     }
