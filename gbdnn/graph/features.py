@@ -102,5 +102,5 @@ def is_shared(Y: Any, X: Any) -> bool:
 
 
 def as_answer(Y: np.ndarray) -> gb.Matrix:
-    """Return an array as a matrix without stored zeros, taking ownership."""
+    """Return an array as a matrix without stored zeros, taking ownership of all but views."""
     return matrix_of(Y if Y.base is None and Y.flags.carray else Y.copy())

@@ -32,7 +32,7 @@ from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
 from gbdnn.graph.convolution import as_convolutions
-from gbdnn.graph.features import as_answer, as_array, as_graph, is_shared, kind_of
+from gbdnn.graph.features import as_answer, as_array, as_graph, kind_of
 from gbdnn.graph.neighbourhood import as_nodes, steps
 from gbdnn.kernels import costs
 from gbdnn.kernels.gather import Aggregate, Gather
@@ -184,7 +184,7 @@ def infer(
                     callback(stats)
         if wanted is not None:
             Y = Y[wanted[1]]
-        return as_answer(Y.copy() if is_shared(Y, X) else Y)
+        return as_answer(Y)
 
 
 class _Run:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from conftest import narrow, network, reordered
 from hypothesis import given
-from networks import converging
-from test_properties import ANY, problems
+from networks import ANY, converging, problems
 
 import gbdnn
 from gbdnn.engine import merge

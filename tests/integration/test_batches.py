@@ -40,31 +40,6 @@ def test_mistakes_at_once():
         gbdnn.infer_batches(network(CASE.layers), [], bias=1.0)
 
 
-WRONG = {
-    "engine": "fast", "deduplicate": 3, "memory": "x", "nthreads": 0, "callback": 3, "foo": 1,
-    "clip": -1, "dtype": "INT8", "bias_rule": "some",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("over", [False, True])
-def test_a_wrong_option_is_told_at_once_by_its_name(name, over):
-    """Before a batch is asked for, and not as one of a function that a caller does not know."""
-    option = {name: WRONG[name]}
-    with ThreadPoolExecutor(1) as pool:
-        executor = {"executor": pool} if over else {}
-        for call, features in ((gbdnn.infer_batches, never()), (gbdnn.infer, np.eye(3))):
-            for layers in ([np.eye(3)], []):
-                with pytest.raises((gbdnn.GbdnnError, TypeError), match=name) as raised:
-                    call(layers, features, **option, **executor)
-                assert "checked" not in str(raised.value)
-
-
-def never():
-    raise AssertionError("a batch was asked for")
-    yield
-
-
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 def test_without_layers_features_are_cast(dtype, tmp_path):
     """Whoever computes, at once or batch by batch."""

@@ -1,59 +1,13 @@
 """Properties that hold for any network and any features."""
 
-import itertools
-
 import graphblas as gb
-import numpy as np
 from conftest import assert_answer, network
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from oracles import Dense, dense_inference
+from networks import ANY, problems
+from oracles import dense_inference
 
 import gbdnn
-
-# What the fixture `infer` sets up holds for all examples alike. It has 15 values: each of them gets
-# fewer examples.
-ANY = settings(
-    max_examples=settings().max_examples * 2 // 5,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
-
-@st.composite
-def problems(draw, rules=("all", "entries"), max_layers=4):
-    """A network of any shape, and features, whose sums are exact in FP32.
-
-    Values are multiples of 1/8 per layer; inner layers have a ReLU and a clip, which bound them.
-    """
-    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    sizes = draw(st.lists(st.integers(1, 20), min_size=2, max_size=max_layers + 1))
-    density = draw(st.sampled_from([0.1, 0.3, 0.8]))
-    layers = []
-    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
-        last = k == len(sizes) - 2
-        W = random.integers(-8, 16, (n, m)) / 8 * (random.random((n, m)) < density)
-        b = draw(
-            st.one_of(
-                st.sampled_from([0.0, -0.25, 0.25]),
-                st.just(random.integers(-3, 4, m) / 8),
-            )
-        )
-        layers.append(
-            Dense(
-                W,
-                b,
-                draw(st.sampled_from(rules)),
-                draw(st.sampled_from(["relu", "identity"] if last else ["relu"])),
-                draw(st.sampled_from([None, 1.5, 8.0] if last else [1.5, 2.0, 8.0])),
-            )
-        )
-    inputs = draw(st.integers(1, 40))
-    X = (
-        random.integers(0, 8, (inputs, sizes[0]))
-        / 4
-        * (random.random((inputs, sizes[0])) < density)
-    )
-    return layers, X
 
 
 class Expected:

@@ -70,7 +70,4 @@ def test_a_checkpoint_that_cannot_be_read_is_not_written_anew(tmp_path, monkeypa
     assert (tmp_path / "run").read_bytes() == before
 
 
-# gzip
-
-
 # Stores

@@ -529,12 +529,6 @@ def test_write_network_refuses_a_mixture(tmp_path):
     write_network(random_network(3), tmp_path, lossy=True)
 
 
-# --- conduct
-
-
-# --- the official files
-
-
 def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):
     square = Layer(np.eye(3))
     net = Network([square, square, Layer(np.ones((3, 2)))])

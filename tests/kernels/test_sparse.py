@@ -35,43 +35,13 @@ CASES = {
         {"bias": -0.25, "bias_rule": "entries", "clip": 32},
         [PRODUCT, select("VALUEGT", 0.25), apply("PLUS", -0.25), apply("MIN", 32.0)],
     ),
-    "negative bias on every neuron": (
-        {"bias": -0.25},
-        [PRODUCT, select("VALUEGT", 0.25), apply("PLUS", -0.25)],
-    ),
-    "positive bias on entries": (
-        {"bias": 0.25, "bias_rule": "entries"},
-        [PRODUCT, select("VALUEGT", -0.25), apply("PLUS", 0.25)],
-    ),
-    "no bias": ({}, [PRODUCT, select("VALUEGT", -0.0)]),
-    "equal biases": (
-        {"bias": [-0.25, -0.25, -0.25]},
-        [PRODUCT, select("VALUEGT", 0.25), apply("PLUS", -0.25)],
-    ),
-    "positive bias on every neuron": (
-        {"bias": 0.25, "clip": 2},
-        [PRODUCT, apply("PLUS", 0.25), *FILL, select("VALUEGT", 0.0), apply("MIN", 2.0)],
-    ),
-    "a bias per neuron": (
-        {"bias": [-0.25, -1, 0], "clip": 2},
-        [PRODUCT, DIAGONAL, select("VALUEGT", 0.0), apply("MIN", 2.0)],
-    ),
     "a bias per neuron, one of them positive": (
         {"bias": [0.25, -1, 0]},
         [PRODUCT, DIAGONAL, *FILL, select("VALUEGT", 0.0)],
     ),
-    "diagonal matrix": (
-        {"bias": gb.Vector.from_dense([-0.25, -1, -0.5]).diag(), "bias_rule": "entries"},
-        [PRODUCT, DIAGONAL, select("VALUEGT", 0.0)],
-    ),
-    "identity": ({"activation": "identity"}, [PRODUCT, select("VALUENE", 0.0)]),
     "identity with a bias on entries": (
         {"activation": "identity", "bias": -0.5, "bias_rule": "entries", "clip": 3},
         [PRODUCT, apply("PLUS", -0.5), select("VALUENE", 0.0), apply("MIN", 3.0)],
-    ),
-    "identity with a bias on every neuron": (
-        {"activation": "identity", "bias": -0.5},
-        [PRODUCT, apply("PLUS", -0.5), *FILL, select("VALUENE", 0.0)],
     ),
 }
 

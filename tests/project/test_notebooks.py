@@ -7,9 +7,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from statistics import median
 
-import numpy as np
 import pytest
 
 import gbdnn
@@ -77,14 +75,9 @@ def test_kept_with_its_outputs(name, notebook_runs):
     assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < 400_000
 
 
+@pytest.mark.frameworks
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.frameworks) if "torch" in packages else name
-        for name, packages in NEEDS.items()
-    ],
-)
+@pytest.mark.parametrize("name", NEEDS)
 def test_runs(name, monkeypatch):
     for package in NEEDS[name]:
         pytest.importorskip(package)
@@ -103,19 +96,3 @@ def test_runs(name, monkeypatch):
     )
     client.execute()
     assert any("image/png" in output.get("data", {}) for output in outputs(notebook))
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
-def test_amdahls_law_is_fitted_from_four_numbers_of_threads(share, capsys):
-    """The cell of the thread notebook, on speed-ups that follow the law."""
-    (cell,) = [each for each in code(read("thread_scaling")) if "no law is fitted" in each.source]
-    told = {}
-    for count in (3, 4, 5):
-        counts = [2**k for k in range(count)]
-        given = {"counts": counts, "quiet": True, "kernels": ["fused"], "strong": {}, "np": np}
-        given["speed_ups"] = lambda _, kernel, n: [1 / (share + (1 - share) / n)] * 3
-        exec(cell.source, given | {"median": median})  # noqa: S102
-        told[count] = capsys.readouterr().out
-    assert "no law is fitted" in told[3]
-    for count in (4, 5):
-        assert f"serial share {share:.1%}; the fitted times are off by up to 0%" in told[count]

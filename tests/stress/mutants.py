@@ -1,19 +1,22 @@
 """Change the package at random, one expression at a time: which changes do the tests not notice?
 
-    python tests/stress/mutants.py --count 100 --seed 0
-    python tests/stress/mutants.py --only gbdnn/io/ --count 20
+    python tests/stress/mutants.py                     # the fixed list: 200 mutants
+    python tests/stress/mutants.py gbdnn/io/ --count 20
 
 A mutant turns a comparison round or moves its boundary, exchanges operators, negates a condition,
 changes a number or removes a statement. It runs in a copy of the project, first against the tests
 of its module (``tests/SUBPACKAGE/test_MODULE*.py``), then against those of its subpackage, then
-against all. Every mutant that survives is printed.
+against all. Every mutant that survives is printed, and at the end how many were killed.
+
+The list is fixed: mutants are ordered by a hash of their file and change, so that an edit of a line
+replaces the mutants of this line alone.
 """
 
 import argparse
 import ast
 import copy
+import hashlib
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -22,6 +25,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+FOLDERS = [f"gbdnn/{name}/" for name in ("arrays", "engine", "io", "kernels", "training")]
 TURNED = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -92,6 +96,12 @@ def mutants(file):
     return found
 
 
+def order(mutant):
+    """Return a number that depends on the file and the change alone, not on the line's number."""
+    file, told, _ = mutant
+    return hashlib.sha256(f"{file}{told.partition(': ')[2]}".encode()).hexdigest()
+
+
 def tests_of(file):
     """Return the tests that can notice a change of a module, the nearest first."""
     *folders, name = Path(file).with_suffix("").parts[1:]
@@ -116,15 +126,19 @@ def fails(tests, folder, limit):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="gbdnn/", help="the beginning of the modules' paths")
+    parser.add_argument("folders", nargs="*", default=FOLDERS, help="beginnings of modules' paths")
+    parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--limit", type=float, default=900, help="seconds for the tests")
+    parser.add_argument("--list", action="store_true", help="print the mutants, and run no tests")
     given = parser.parse_args()
     os.chdir(ROOT)
     files = [str(each) for each in sorted(Path("gbdnn").rglob("*.py"))]
-    drawn = [each for file in files if file.startswith(given.only) for each in mutants(file)]
-    drawn = random.Random(given.seed).sample(drawn, min(given.count, len(drawn)))
+    found = [
+        each for file in files if file.startswith(tuple(given.folders)) for each in mutants(file)
+    ]
+    drawn = sorted(found, key=order)[: given.count]
+    if given.list:
+        sys.exit("\n".join(told for _, told, _ in drawn))
     survivors = 0
     with tempfile.TemporaryDirectory() as name:
         folder = f"{name}/project"
@@ -138,4 +152,4 @@ if __name__ == "__main__":
                 survivors += 1
                 print(f"survived: {told}", flush=True)
             shutil.copy(file, Path(folder, file))
-    print(f"{len(drawn)} mutants, {survivors} survived")
+    print(f"{len(drawn)} mutants: {len(drawn) - survivors} killed, {survivors} survived")

@@ -3,10 +3,18 @@
 import itertools
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from oracles import Dense, dyadic
 
 import gbdnn
+
+# What the fixture `infer` sets up holds for all examples alike. It has 15 values: each of them gets
+# fewer examples.
+ANY = settings(
+    max_examples=settings().max_examples * 2 // 5,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 def converging(inputs=200, layers=12, neurons=40, seed=0):
@@ -77,3 +85,40 @@ def drawn(draw, *, least=1, fewest=1, rules=("all",), scales=(1.0,), bias=-0.25)
             )
         )
     return gbdnn.Network(layers)
+
+
+@st.composite
+def problems(draw, rules=("all", "entries"), max_layers=4):
+    """A network of any shape, and features, whose sums are exact in FP32.
+
+    Values are multiples of 1/8 per layer; inner layers have a ReLU and a clip, which bound them.
+    """
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = draw(st.lists(st.integers(1, 20), min_size=2, max_size=max_layers + 1))
+    density = draw(st.sampled_from([0.1, 0.3, 0.8]))
+    layers = []
+    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
+        last = k == len(sizes) - 2
+        W = random.integers(-8, 16, (n, m)) / 8 * (random.random((n, m)) < density)
+        b = draw(
+            st.one_of(
+                st.sampled_from([0.0, -0.25, 0.25]),
+                st.just(random.integers(-3, 4, m) / 8),
+            )
+        )
+        layers.append(
+            Dense(
+                W,
+                b,
+                draw(st.sampled_from(rules)),
+                draw(st.sampled_from(["relu", "identity"] if last else ["relu"])),
+                draw(st.sampled_from([None, 1.5, 8.0] if last else [1.5, 2.0, 8.0])),
+            )
+        )
+    inputs = draw(st.integers(1, 40))
+    X = (
+        random.integers(0, 8, (inputs, sizes[0]))
+        / 4
+        * (random.random((inputs, sizes[0])) < density)
+    )
+    return layers, X

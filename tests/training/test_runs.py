@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_training import data, network, same_bits
+from training_cases import data, network, same_bits
 
 import gbdnn
 from gbdnn import errors, training

