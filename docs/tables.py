@@ -409,10 +409,9 @@ def _policies(report: dict[str, Any]) -> str:
     rows = []
     for (condition, program), of in _grouped(report["rows"], "condition", "program").items():
         row = {each["policy"]: each for each in of}
-        seconds = [
-            short(row[policy]["seconds_median"]) for policy in ("unset", "active", "passive")
-        ]
-        rows.append([program, beside[condition], *seconds, f"{row['passive']['to_unset']:.2f}"])
+        seconds = [row[policy]["seconds_median"] for policy in ("unset", "active", "passive")]
+        ratio = f"{seconds[2] / seconds[0]:.2f}"
+        rows.append([program, beside[condition], *map(short, seconds), ratio])
     head = ["program", "next to", "unset, s", "active, s", "passive, s", "passive / unset"]
     return table(head, rows, left=2)
 
