@@ -440,8 +440,8 @@ class Plan(NamedTuple):
             "compiled code": [code],
             "expected": [f"{self.seconds:.3g} s if no input dies"],
             "while it runs": [
-                chooses and "rows are changed to blocks if that is faster, blocks to rows if that is"
-                " twice as fast"
+                chooses and "rows are changed to blocks if that is faster, blocks to rows if that"
+                " is twice as fast"
             ],
         }  # fmt: skip
         return {name: ", ".join(filter(None, some)) for name, some in rows.items() if any(some)}

@@ -19,10 +19,8 @@ OPTIONS = {
     "accelerate.py": [
         "--model", "classifier", "--zeros", 0.9, "--tokens", 2, "--rounds", 2, "--at-least", 0.001,
     ],
-    "callback.py": ["--inputs", 64, "--layers", 4, "--rounds", 2],
     "constants.py": ["--neurons", 128, "--layers", 1, "--inputs", 64, "--rounds", 3],
     "estimators.py": ["--seeds", 1],
-    "first_call.py": ["--rounds", 1],
     "floor.py": [*TINY, "--nthreads", 2, "--repeat", 1],
     "fssl.py": [
         "--epochs", 4, "--fine-tuning-epochs", 2, "--seeds", 1, "--strength", 0.01,
@@ -32,7 +30,7 @@ OPTIONS = {
         "--what", "sage", "--what", "nodes",
     ],
     "larger.py": [*TINY, "--neurons", 1024, "--engine", "fused,full", "--check"],
-    "numpy_loss.py": ["--nthreads", 1, "--density", "1", "--rounds", 1],
+    "python_calls.py": ["callback", "--inputs", 64, "--layers", 4, "--rounds", 2],
     "real_networks.py": [*NETWORK, "--inputs", "1,40", "--nthreads", 1],
     "side_by_side.py": [*TINY, "--nthreads", 1, "--slow-inputs", 48, "--batch", "16,64"],
     "threads.py": ["--quick", "--inputs", 64, "--threads", "1,2"],
@@ -45,6 +43,7 @@ PAPERS = {file.name: ["--quick"] for file in BENCHMARKS.glob("papers/*.py")}
 RUNS = sorted((PAPERS | OPTIONS).items())
 RUNS += [
     ("fssl.py", [*OPTIONS["fssl.py"], "--dense"]),
+    ("python_calls.py", ["loss", "--density", "1", "--rounds", 2]),
     ("real_networks.py", [
         "--model", "net.onnx", "--inputs", "1,40", "--nthreads", "1,2", "--programs",
         "infer,onnxruntime", "--rounds", 2, "--at-least", 0.001,
