@@ -42,6 +42,7 @@ __all__ = [
     "sparse_layer",
     "sparse_parts",
     "speeds",
+    "training_panel_rows",
     "work_before_compiling",
 ]
 
@@ -74,6 +75,7 @@ CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 DENSE_LAYER = 0.5  # density of the weights from which a layer is computed as dense
 DENSE_SINGLE = 0.4  # the same for a single input, or half of it
 PANEL_EDGES = 16  # edges per neuron and panel that make up for storing sums between panels
+TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four edges
 MOVE_ROW = 10.0  # start of a neuron's row
 PREPARE_EDGE = 12.0  # preparing an edge for the fused kernel
 PREPARE_LAYER = 200_000.0
@@ -182,6 +184,17 @@ def panel_rows(edges: int, nrows: int, ncols: int) -> int:
     if panels > 1 and edges >= PANEL_EDGES * ncols * panels:
         return size
     return nrows
+
+
+def training_panel_rows(edges: int, nrows: int, ncols: int) -> int:
+    """Return the number of block rows per panel in training, or all rows if panels do not pay.
+
+    The first-level cache holds 128 rows of a share of four cache lines per 32 KiB. Panels have as
+    many, but more if neurons have few edges in each.
+    """
+    fitting = machine().caches[0] / 256
+    panels = int(nrows / max(fitting, TRAINING_EDGES * nrows * ncols / max(edges, 1)))
+    return -(-nrows // panels) if panels >= 4 else nrows
 
 
 def is_wide(width: int, itemsize: int) -> bool:

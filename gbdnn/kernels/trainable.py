@@ -6,8 +6,9 @@ remains an edge, since new edges start at 0 and a regulariser may set weights to
 Edges are numbered ``column * nrows + row``. Columns are stored in the order of computation, by
 degree; values of edges and neurons are stored in the same order.
 
-The activations of a wide layer exceed the L2 cache. Its rows are divided into panels, and edges are
-stored by panel, then by column, so that a panel's activations are read from the cache.
+The activations of a wide layer exceed the caches. If neurons have enough edges, its rows are
+divided into panels, and edges are stored by panel, then by column, so that a panel's activations
+are read from the first-level cache.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
+from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.record import EDGES, LAYER, filled
 from gbdnn.model.layer import Layer
 
@@ -29,9 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainableLayer", "edges_of", "layer_of"]
 
-# Rows of a panel, whose activations of a share of inputs fit the L2 cache; and the least number of
-# edges of a column in a panel that pay for storing its sums in between.
-_PANEL, _EDGES = 2048, 6
 _PART = 1 << 18  # edges for which 64-bit numbers are created at a time
 
 
@@ -85,8 +84,8 @@ class TrainableLayer:
         numbers = edges.astype(_number_type(info), copy=False)
         self.compact_numbers = numbers
         self.is_dense = len(edges) == nrows * ncols
-        self._panels = 1 if self.is_dense else _panels(nrows, ncols, len(edges))
-        starts = _starts(info, numbers, self._panels)
+        size, self._panels = _panels(nrows, ncols, len(edges))
+        starts = _starts(info, numbers, size, self._panels)
         degrees = np.diff(starts).reshape(ncols, self._panels)
         order = np.argsort(degrees[:, 0], kind="stable")
         if self.is_dense or self._panels > 1:
@@ -207,12 +206,13 @@ class TrainableLayer:
 
     def _transpose(self) -> None:
         """Create the arrays of the transposed matrix, whose columns are the rows of this one."""
-        panels = 1 if self.is_dense else _panels(self.ncols, self.nrows, self.nedges)
+        size, panels = _panels(self.ncols, self.nrows, self.nedges)
         columns = np.repeat(np.tile(self.places, self._panels), np.diff(self.indptr))
         degrees = np.zeros(panels * self.nrows, np.int64)
-        for first in range(0, self.nedges, _PART):
-            part = slice(first, first + _PART)
-            groups = columns[part] // np.uint32(_PANEL) * self.nrows if panels > 1 else 0
+        step = max(_PART, len(degrees))
+        for first in range(0, self.nedges, step):
+            part = slice(first, first + step)
+            groups = columns[part] // np.uint32(size) * self.nrows if panels > 1 else 0
             degrees += np.bincount(groups + self.rows[part], minlength=len(degrees))
         order = np.argsort(degrees[: self.nrows], kind="stable")
         if self.is_dense or panels > 1:
@@ -224,7 +224,8 @@ class TrainableLayer:
         ranks = _take(rank.astype(small), self.rows, np.empty(self.nedges, small))
         self._transposed_edges = np.argsort(ranks, kind="stable").astype(np.uint32)
         if panels > 1:
-            of_edges = (columns // np.uint32(_PANEL)).astype(np.uint16)[self._transposed_edges]
+            small = np.uint16 if panels <= 1 << 16 else np.uint32
+            of_edges = (columns // np.uint32(size)).astype(small)[self._transposed_edges]
             by_panel = np.argsort(of_edges, kind="stable")
             self._transposed_edges = self._transposed_edges[by_panel]
         self._transposed_panels = panels
@@ -287,18 +288,19 @@ def _number_type(info: LayerInfo) -> type[np.uint32 | np.int64]:
     return np.uint32 if info.nrows * info.ncols < 2**32 else np.int64
 
 
-def _panels(nrows: int, ncols: int, nedges: int) -> int:
-    """Return the number of panels of a layer's rows; 1 if they do not pay off."""
-    panels = -(-nrows // _PANEL)
-    return panels if panels > 2 and nedges >= _EDGES * panels * ncols else 1
+def _panels(nrows: int, ncols: int, nedges: int) -> tuple[int, int]:
+    """Return the number of rows of a panel, and the number of panels."""
+    is_dense = nedges == nrows * ncols
+    size = nrows if is_dense else costs.training_panel_rows(nedges, nrows, ncols)
+    return size, max(1, -(-nrows // max(1, size)))
 
 
-def _starts(info: LayerInfo, numbers: np.ndarray, panels: int = 1) -> np.ndarray:
+def _starts(info: LayerInfo, numbers: np.ndarray, size: int = 0, panels: int = 1) -> np.ndarray:
     """Return the index of each column's first edge in each panel, and the number of edges."""
     columns = np.arange(info.ncols + 1, dtype=numbers.dtype) * info.nrows
     if panels == 1:
         return np.searchsorted(numbers, columns)
-    firsts = columns[:-1, np.newaxis] + np.arange(panels, dtype=numbers.dtype) * _PANEL
+    firsts = columns[:-1, np.newaxis] + np.arange(panels, dtype=numbers.dtype) * size
     return np.searchsorted(numbers, np.append(firsts.ravel(), columns[-1]))
 
 

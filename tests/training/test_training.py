@@ -63,6 +63,7 @@ def stream(seed, purpose, *numbers):
         ((37, 50, 41, 10), 1.0, None),  # dense layers are computed as such
         ((64, 130, 90, 7), 0.1, 0.7),
         ((30, 4500, 20, 4), 0.7, None),  # activations in panels, forward and backward
+        ((30, 3000, 2900, 4), 0.03, None),  # with remainders of groups of four edges
         ((30, 3), 0.5, None),
         ((8, 3, 2), 1.0, None),
     ],
