@@ -31,6 +31,7 @@ __all__ = [
     "as_number",
     "as_path",
     "as_records",
+    "as_seed",
     "as_word",
     "finite",
     "floating",
@@ -133,6 +134,13 @@ def whole_number(n: Any, what: str, *, least: int | None = None, most: int | Non
     if most is not None and n > most:
         raise ArgumentError(f"{what} must be at most {most}, not {n}")
     return int(n)
+
+
+def as_seed(seed: Any) -> int:
+    """Return a seed of at most 32 bits if it is drawn from a NumPy Generator, else an integer."""
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(1 << 32))
+    return whole_number(seed, "seed", least=0)
 
 
 def as_nthreads(n: Any, what: str = "nthreads") -> int | None:

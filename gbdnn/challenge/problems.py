@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gbdnn.arrays.checks import as_flag, as_path, whole_number
+from gbdnn.arrays.checks import as_flag, as_path, as_seed, whole_number
 from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import CHALLENGE, radixnet
@@ -76,7 +76,7 @@ def generated(
     *,
     images: str | os.PathLike[str] | None = None,
     inputs: int | None = None,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
 ) -> Problem:
     """Generate a problem without downloads: a RadiX-Net, and features from images.
 
@@ -103,6 +103,7 @@ def generated(
     >>> problem.inputs, len(problem.network), problem.truth is None
     (100, 6, True)
     """
+    seed = as_seed(seed)
     network = radixnet(neurons, layers, seed=seed)
     features, called = _images(images, neurons, inputs)
     return Problem(

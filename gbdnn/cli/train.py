@@ -14,8 +14,8 @@ from gbdnn.errors import ArgumentError, DivergenceError
 from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS
 from gbdnn.io.formats import STORE, read_network, target_format
-from gbdnn.training import erdos_renyi
-from gbdnn.training.optimizers import OptimizerName, optimizer_named
+from gbdnn.training import defaults
+from gbdnn.training.optimizers import OptimizerName  # noqa: TC001 -- typer reads the annotations
 from gbdnn.training.rewiring import RewiringName, adjustments_named
 from gbdnn.viz.figures import require_plottable, save_figure
 
@@ -42,13 +42,19 @@ def train(
         Option(metavar="N,N,...", help="Neurons of the hidden layers (default: 1024,1024)."),
     ] = None,
     density: Annotated[
-        float | None, Option(help="Fraction of all possible edges (default: 0.05).")
+        float | None, Option(help="Fraction of all possible edges (default: about 20 per neuron).")
     ] = None,
-    epochs: Annotated[int, Option(min=1, help="Number of passes over the inputs.")] = 20,
-    batch_size: Annotated[int | None, Option(min=1, help="Inputs per step (default: 128).")] = None,
-    optimizer: Annotated[OptimizerName, Option(help="Optimizer, with a cosine schedule.")] = "sgd",
+    epochs: Annotated[
+        int | None,
+        Option(min=1, help="Passes over the inputs (default: 20, more for less than 10,000)."),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        Option(min=1, help="Inputs per step (default: 128, fewer for less than 4,096 inputs)."),
+    ] = None,
+    optimizer: Annotated[OptimizerName, Option(help="Optimizer, with a cosine schedule.")] = "adam",
     learning_rate: Annotated[
-        float | None, Option(help="Initial learning rate (default: sgd 0.05, adam 0.001).")
+        float | None, Option(help="Initial learning rate (default: adam 0.01, sgd 0.05).")
     ] = None,
     rewire: Annotated[
         RewiringName | None, Option(help="Rewire the network during training (default: no).")
@@ -96,7 +102,8 @@ def train(
     X = read_features(features, nrows=len(y), ncols=None if net is None else net.shape[0])
     if net is None:
         sizes = [X.ncols, *sizes, max(2, int(y.max(initial=0)) + 1)]
-        net = erdos_renyi(sizes, 0.05 if density is None else density, seed=seed, dtype="FP32")
+        net = defaults.network(sizes, density, seed=seed, dtype="FP32")
+    epochs = epochs or defaults.epochs(X.nrows)
     with Bar() as bar:
         bar.begin("training")
 
@@ -106,8 +113,8 @@ def train(
 
         try:
             run = gbdnn.train(
-                net, X, y, epochs=epochs, batch_size=batch_size,
-                optimizer=optimizer_named(optimizer, learning_rate),
+                net, X, y, epochs=epochs, batch_size=batch_size or defaults.batch(X.nrows),
+                optimizer=defaults.optimizer(optimizer, learning_rate),
                 adjustments=adjustments_named(rewire), validation=validation, patience=patience,
                 seed=seed, nthreads=nthreads, checkpoint=checkpoint,
                 callback=report,

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_dtype, as_flag, finite, require_room, whole_number
+from gbdnn.arrays.checks import (
+    as_array,
+    as_dtype,
+    as_flag,
+    as_seed,
+    finite,
+    require_room,
+    whole_number,
+)
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.model.layer import Layer
@@ -52,7 +60,12 @@ CHALLENGE: dict[int, ChallengeConstants] = {
 
 
 def radixnet(
-    neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32", lazy: bool = False
+    neurons: int,
+    layers: int,
+    *,
+    seed: int | np.random.Generator = 0,
+    dtype: Any = "FP32",
+    lazy: bool = False,
 ) -> Network:
     """Generate a network of the Graph Challenge.
 
@@ -66,7 +79,7 @@ def radixnet(
         Neurons per layer. The bias is -0.30, -0.35, -0.40 or -0.45.
     layers : int
         Number of layers, at least 1; the challenge has 120, 480 and 1920.
-    seed : int, default 0
+    seed : int or numpy.random.Generator, default 0
         Seed of the permutations, which are the same on every machine and in every version. A deeper
         network with the same seed starts with the same layers.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
@@ -206,8 +219,8 @@ class _Generator:
 
     reads_anew = True
 
-    def __init__(self, neurons: int, seed: int, dtype: np.dtype) -> None:
-        seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
+    def __init__(self, neurons: int, seed: int | np.random.Generator, dtype: np.dtype) -> None:
+        seed = whole_number(as_seed(seed), "seed", most=2**32 - 1)
         self._arguments = neurons, seed, dtype
         radices, width = CHALLENGE[neurons].radices, CHALLENGE[neurons].width
         self._base = list(_patterns([radices], [width] * (len(radices) + 1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +18,9 @@ from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import gb
 from gbdnn.training.data import as_weights
-from gbdnn.training.fitting import SparseEstimator, all_or_nothing, described
+from gbdnn.training.fitting import SparseEstimator, all_or_nothing, described, plain
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
+from gbdnn.training.optimizers import between
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
 
@@ -90,7 +92,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             The fitted estimator.
         """
         goes_on = self._goes_on
-        X, y = self._labelled(X, y, reset=True)
+        X, y = self._labelled(X, y, reset=not goes_on)
         classes = np.arange(y.shape[1]) if y.ndim == 2 else np.unique(y)
         if goes_on and not (np.array_equal(classes, self.classes_) and self._binary == y.ndim - 1):
             raise ArgumentError(
@@ -109,6 +111,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     ) -> SparseClassifier:
         """Train for one epoch on a batch of inputs; the first batch defines the scaling of X.
 
+        Sparse features are converted to arrays if the first batch was an array.
+
         Parameters
         ----------
         X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
@@ -126,7 +130,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         Raises
         ------
         ArgumentError
-            `classes` is missing in the first call, differs in a later one, or lacks a label of y.
+            `classes` is missing in the first call, differs in a later one, or lacks a label of y;
+            `rewire` is set; or a parameter of the network has changed.
         """
         first = not hasattr(self, "run_")
         X, y = self._labelled(X, y, reset=first)
@@ -137,7 +142,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         if first:
             self._binary = y.ndim - 1
         if classes is not None:
-            classes = unique_labels(classes)
+            classes = unique_labels(plain(classes))
             if not first and not np.array_equal(classes, self.classes_):
                 raise ArgumentError("classes= differs from the classes of the first call")
             self.classes_ = classes
@@ -153,8 +158,6 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     def _labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
         """Return validated features, and labels or a matrix of 0 and 1."""
         X, y = self._checked(X, y, reset=reset, multi_output=True)
-        if hasattr(y, "toarray"):  # a sparse matrix of 0 and 1
-            y = y.toarray()
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -193,7 +196,9 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
                 raise ArgumentError(
                     f"class_weight: {unknown[0]!r} is not a label; labels are {known[:10]}"
                 )
-            return found * np.array([float(self.class_weight.get(c, 1)) for c in known])[labels]
+            given = [self.class_weight.get(label, 1) for label in known]
+            weights = [between("class_weight", each, 0, math.inf, below=True) for each in given]
+            return found * np.array(weights)[labels]
         if self.class_weight is not None:
             as_word(self.class_weight, "class_weight", ["balanced"])
             totals = np.bincount(labels, found)
@@ -286,7 +291,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     @property
     def network_(self) -> Network:
         """The trained network; its first and last layers include the scaling of X and y."""
-        *before, last = super().network_
+        *before, last = self._network()
         rows, columns, values = last.W.to_coo()
         values = (values * self.y_scale_[columns]).astype(last.dtype)
         W = gb.Matrix.from_coo(rows, columns, values, nrows=last.nrows, ncols=last.ncols)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,13 +20,12 @@ from gbdnn.arrays.matrices import as_held, as_matrix
 from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.runtime.first_use import COMPLETION, gb
-from gbdnn.runtime.optional import warn
+from gbdnn.runtime.first_use import COMPLETION, complete, gb
 from gbdnn.runtime.threads import available
+from gbdnn.training import defaults
 from gbdnn.training.adjustments import input_dropout
 from gbdnn.training.data import answers
-from gbdnn.training.optimizers import Constant, Cosine, between, optimizer_named
-from gbdnn.training.patterns import erdos_renyi
+from gbdnn.training.optimizers import Constant, Cosine, between
 from gbdnn.training.rewiring import adjustments_named
 from gbdnn.training.train import train
 
@@ -35,17 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimizers import AnyOptimizer
     from gbdnn.training.run import EpochRecord, TrainingRun
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = ["SparseEstimator", "all_or_nothing", "described"]
-
-_INPUTS = 200_000  # of all epochs, by default
-# Edges of a layer per neuron on both sides, by default; and edges into a neuron that are too few.
-_DEGREE, _FEW = 20, 4
+__all__ = ["SparseEstimator", "all_or_nothing", "described", "plain"]
 
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024); regressor: (128, 64)
@@ -69,7 +62,7 @@ weight_decay : float, optional
 schedule : Constant, Cosine or Stepwise, optional
     Learning rate schedule. Default: cosine in `fit`, constant in `partial_fit`.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
-    Rules that move edges during training; see ``adjustments`` of `train`.
+    Rules that move edges during `fit`; see ``adjustments`` of `train`.
 input_dropout : float, default 0.0
     Fraction of the features that are set to 0 in each minibatch.
 validation_fraction : float, optional
@@ -78,7 +71,8 @@ validation_fraction : float, optional
 patience : int, optional
     Stop after this number of epochs without a smaller validation loss, and keep the best epoch.
 warm_start : bool, default False
-    Whether `fit` continues training the fitted network for another `epochs` epochs.
+    Whether `fit` continues training the fitted network for another `epochs` epochs. Then `hidden`,
+    `density`, `distribution` and `dtype` must not change.
 callback : callable, optional
     As in `train`.
 random_state : int, RandomState or None, default None
@@ -117,7 +111,7 @@ def described(kind: C) -> C:
 class SparseEstimator(BaseEstimator):
     """Base class of the classifier and the regressor; the fields are scikit-learn's parameters."""
 
-    _defaults = (0.01, 0.1)  # learning rate and weight decay of Adam
+    _defaults = defaults.ADAM  # learning rate and weight decay
     hidden: Any = (1024, 1024)
     density: float | None = None
     _: KW_ONLY
@@ -152,6 +146,9 @@ class SparseEstimator(BaseEstimator):
     @property
     def network_(self) -> Network:
         """The trained network; its first layer includes the scaling of X."""
+        return self._network()
+
+    def _network(self) -> Network:
         first, *others = self.run_.network
         rows, columns, values = first.W.to_coo()
         # In FP64. The bias belongs to the rounded weights, so that means cancel.
@@ -183,7 +180,7 @@ class SparseEstimator(BaseEstimator):
         if type(X).__module__.startswith("graphblas."):
             X = gb.io.to_scipy_sparse(as_matrix(as_held(X, "X"), what="X"), "csr")
         either = (np.float64, np.float32)
-        given = {"X": X} if y is None and not reset else {"X": X, "y": y}
+        given = {"X": X} if y is None and not reset else {"X": X, "y": plain(y)}
         # One order of memory, since that of sums depends on it.
         found = validate_data(
             self, **given, reset=reset, accept_sparse="csr", dtype=either, order="C", **options
@@ -202,25 +199,36 @@ class SparseEstimator(BaseEstimator):
 
     def _scaled(self, X: Any) -> Any:
         """Return features as input of the network."""
+        if hasattr(X, "toarray") and self.scaler_.with_mean:
+            X = X.toarray()
         return self.scaler_.transform(X).astype(as_dtype(self.dtype), copy=False)
 
     def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
-        numbers = as_list(self.hidden, "hidden must be a list of integers")
-        hidden = [whole_number(n, "hidden", least=1) for n in numbers]
-        sizes, density = [inputs, *hidden, outputs], self.density
-        if density is None:
-            shapes = list(pairwise(sizes))
-            most = sum(n * m for n, m in shapes)
-            density = min(1.0, _DEGREE * sum(n + m for n, m in shapes) / most)
+        self._structure = self._structural()
         distribution: Any = self.distribution
-        net = erdos_renyi(sizes, density, distribution=distribution, seed=seed, dtype=self.dtype)
-        for k, info in enumerate(net.infos):
-            if info.edges < min(_FEW, info.nrows / 4) * info.ncols:
-                warn(
-                    f"layer {k} has {info.edges / info.ncols:.2g} edges per neuron, too few to"
-                    " learn from most features; pass a larger density"
+        return defaults.network(
+            [inputs, *self._structure["hidden"], outputs], self.density, distribution=distribution,
+            seed=seed, dtype=self.dtype,
+        )  # fmt: skip
+
+    def _structural(self) -> dict[str, Any]:
+        """Return the parameters that only a new network follows."""
+        numbers = as_list(self.hidden, "hidden must be a list of integers")
+        return {
+            "hidden": [whole_number(n, "hidden", least=1) for n in numbers],
+            "density": self.density,
+            "distribution": self.distribution,
+            "dtype": as_dtype(self.dtype).name,
+        }
+
+    def _require_same(self) -> None:
+        """Raise ArgumentError if a parameter has changed that the fitted network has not."""
+        for name, value in self._structural().items():
+            if value != self._structure[name]:
+                raise ArgumentError(
+                    f"{name} has changed from {self._structure[name]} to {value}, but training"
+                    " continues with the fitted network; call fit with warm_start=False"
                 )
-        return net
 
     def _fit(
         self, X: Any, y: np.ndarray, weights: np.ndarray, outputs: int, loss: Loss,
@@ -237,7 +245,9 @@ class SparseEstimator(BaseEstimator):
                 test_size=self.validation_fraction, stratify=strata, random_state=seed,
             )  # fmt: skip
             (X, y, weights), validation = parts[::2], tuple(parts[1::2])
-        epochs = min(100, max(20, _INPUTS // X.shape[0])) if self.epochs is None else self.epochs
+        if self._goes_on:
+            self._require_same()
+        epochs = defaults.epochs(X.shape[0]) if self.epochs is None else self.epochs
         self.run_ = train(
             self.run_ if self._goes_on else self._begun(X.shape[1], outputs, seed), X, y,
             sample_weight=weights, loss=loss, epochs=epochs,
@@ -248,7 +258,13 @@ class SparseEstimator(BaseEstimator):
     def _partial_fit(
         self, X: Any, y: np.ndarray, weights: np.ndarray, outputs: int, loss: Loss
     ) -> None:
+        if self.rewire is not None:
+            raise ArgumentError(
+                "partial_fit does not support rewire=; edges move over the epochs of fit"
+            )
         run = getattr(self, "run_", None)
+        if run is not None:
+            self._require_same()
         seed = _seed(self.random_state) if run is None else None
         before = self._begun(X.shape[1], outputs, seed or 0) if run is None else run
         self.run_ = train(
@@ -259,32 +275,35 @@ class SparseEstimator(BaseEstimator):
 
     def _options(self, inputs: int) -> dict[str, Any]:
         return {
-            "optimizer": self._optimizer(),
+            "optimizer": defaults.optimizer(
+                self.optimizer, self.learning_rate, self.weight_decay, self._defaults
+            ),
             "adjustments": (*adjustments_named(self.rewire), *input_dropout(self.input_dropout)),
-            "batch_size": self._batch(inputs),
+            "batch_size": defaults.batch(inputs) if self.batch_size is None else self.batch_size,
             "nthreads": as_nthreads(self.n_jobs, "n_jobs"),
             "callback": self.callback,
         }
 
-    def _optimizer(self) -> AnyOptimizer:
-        rate, decay = self.learning_rate, self.weight_decay
-        if isinstance(self.optimizer, str) and self.optimizer == "adam":
-            rate = self._defaults[0] if rate is None else rate
-            decay = self._defaults[1] if decay is None else decay
-        return optimizer_named(self.optimizer, rate, decay)
-
-    def _batch(self, inputs: int) -> int:
-        """Return the minibatch size; few inputs have small ones, for about 32 steps per epoch."""
-        if self.batch_size is not None:
-            return self.batch_size
-        return min(128, max(16, inputs // 512 * 16))
-
     def _answers(self, X: Any) -> np.ndarray:
         """Return the outputs of the network, float64."""
         check_is_fitted(self, "run_")
-        X = self._scaled(self._checked(X))
+        X = self._checked(X)
         threads = as_nthreads(self.n_jobs, "n_jobs") or available()
-        return answers(self.run_.network, X, threads).astype(np.float64)
+        if hasattr(X, "toarray") and self.scaler_.with_mean:  # the bias of the network centres
+            net = self._network()
+        else:
+            net, X = self.run_.network, self._scaled(X)
+        return answers(net, X, threads).astype(np.float64)
+
+
+def plain(y: Any) -> Any:
+    """Return targets of types that scikit-learn does not accept as an array."""
+    complete(y)
+    if type(y).__module__.startswith("graphblas."):
+        return y.to_dense(fill_value=0)
+    if getattr(getattr(y, "dtype", None), "kind", "") == "T":  # NumPy's StringDType
+        return np.asarray(y, object)
+    return y.toarray() if hasattr(y, "toarray") else y
 
 
 def _seed(random_state: Any) -> int:

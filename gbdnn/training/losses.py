@@ -255,7 +255,7 @@ def numbered(y: Any, labels: np.ndarray | None, outputs: int) -> Any:
         raise ArgumentError(
             f"y has {len(labels)} different labels, but the network has {outputs} outputs"
         )
-    words = np.asarray(y).astype(str)
+    words = np.asarray(y, object).astype(str)  # NumPy does not cast StringDType to str
     found = np.searchsorted(labels, words).clip(max=len(labels) - 1)
     if (wrong := labels[found] != words).any():
         raise ArgumentError(
@@ -273,8 +273,12 @@ def _values(y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
     if values.shape != (inputs, outputs):
         finite(values, dtype, "y")  # a missing value makes labels floats
         text = f"y has shape {values.shape}, expected ({inputs}, {outputs}): the network has"
-        labels = "; class numbers must have an integer dtype" if values.ndim == 1 else ""
-        raise ShapeError(f"{text} {outputs} outputs{labels}")
+        remedy = ""
+        if values.ndim == 1 and values.dtype.kind == "f":
+            remedy = "; class numbers must have an integer dtype"
+        elif values.ndim == 1:
+            remedy = "; for labels, use CrossEntropy or a custom loss with a method targets"
+        raise ShapeError(f"{text} {outputs} outputs{remedy}")
     return np.ascontiguousarray(finite(values, dtype, "y"))
 
 

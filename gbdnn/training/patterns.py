@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_room, whole_number
+from gbdnn.arrays.checks import as_dtype, as_list, as_seed, as_word, require_room, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, TooLargeError, naming
 from gbdnn.model.layer import Layer
@@ -33,7 +33,7 @@ def erdos_renyi(
     density: float,
     *,
     distribution: Distribution = "erk",
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
     dtype: Any = "FP32",
 ) -> Network:
     """Return a network with random edges and initial weights.
@@ -48,7 +48,7 @@ def erdos_renyi(
         Density of the layers: ``"erk"`` (Erdős–Rényi) is proportional to ``(n + m) / (n m)`` for an
         n x m layer, so that small layers are denser than large ones; ``"uniform"`` is the same for
         all layers.
-    seed : int, default 0
+    seed : int or numpy.random.Generator, default 0
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
 
     Returns
@@ -73,6 +73,7 @@ def erdos_renyi(
       1      300 x 100   3340  bias 0 (all), relu
       2      100 x 10     919  bias 0 (all), identity
     """
+    seed = as_seed(seed)
     items = as_list(sizes, "sizes must be a list of integers")
     neurons = [whole_number(n, "sizes", least=1) for n in items]
     if len(neurons) < 2:
@@ -90,20 +91,20 @@ def erdos_renyi(
     dtype = as_dtype(dtype)
     layers = []
     for k, ((n, m), part) in enumerate(zip(shapes, densities, strict=True)):
-        random = generator(whole_number(seed, "seed", least=0), "edges", k)
+        random = generator(seed, "edges", k)
         edges = random_edges(n * m, round(part * n * m), random)
         layers.append(_layer(edges, (n, m), dtype, is_last=k == len(shapes) - 1))
     return initialized(layers, seed=seed)
 
 
-def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
+def initialized(net: Network | Iterable[Layer], *, seed: int | np.random.Generator = 0) -> Network:
     """Return a network with the same edges and new random weights.
 
     Parameters
     ----------
     net : Network or list of Layer
         Edges, activations, clips and dtype are kept; weights and biases are ignored.
-    seed : int, default 0
+    seed : int or numpy.random.Generator, default 0
 
     Returns
     -------
@@ -118,7 +119,7 @@ def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
     >>> net.infos[0].bias_rule, net.edges
     ('all', 65536)
     """
-    whole_number(seed, "seed", least=0)
+    seed = as_seed(seed)
     with naming("net"):
         network = as_network(net)
     layers = []
@@ -135,7 +136,12 @@ def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
 
 
 def with_ends(
-    net: Network | Iterable[Layer], inputs: int, outputs: int, *, degree: int = 32, seed: int = 0
+    net: Network | Iterable[Layer],
+    inputs: int,
+    outputs: int,
+    *,
+    degree: int = 32,
+    seed: int | np.random.Generator = 0,
 ) -> Network:
     """Add a random first layer and a dense last layer to hidden layers.
 
@@ -148,7 +154,7 @@ def with_ends(
         Number of inputs and outputs of the result.
     degree : int, default 32
         Random edges into each neuron of the first layer, at most `inputs`.
-    seed : int, default 0
+    seed : int or numpy.random.Generator, default 0
 
     Returns
     -------
@@ -182,7 +188,8 @@ def with_ends(
     (first, last), dtype = hidden.shape, hidden.infos[0].dtype
     _require_size(inputs, first)
     _require_size(last, outputs)
-    random = generator(whole_number(seed, "seed", least=0), "ends")
+    seed = as_seed(seed)
+    random = generator(seed, "ends")
     columns = [column * inputs + random_edges(inputs, degree, random) for column in range(first)]
     layers = [
         _layer(np.concatenate(columns), (inputs, first), dtype, is_last=False),

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, require_method, whole_number
+from gbdnn.arrays.checks import (
+    as_nthreads,
+    as_seed,
+    as_word,
+    require_callable,
+    require_method,
+    whole_number,
+)
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged
@@ -19,6 +26,8 @@ from gbdnn.training.trainer import Trainer
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
+
+    import numpy as np
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Layer
@@ -46,7 +55,7 @@ def train(
     adjustments: Adjustment | Sequence[Adjustment] = (),
     validation: float | tuple[MatrixLike, Any] | None = None,
     patience: float | None = None,
-    seed: int | None = None,
+    seed: int | np.random.Generator | None = None,
     nthreads: int | None = None,
     callback: Callable[[CurrentEpoch], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -89,7 +98,7 @@ def train(
     patience : int or math.inf, optional
         Stop after this number of epochs without a smaller validation loss, and return the network
         of the best epoch. ``math.inf`` does not stop early. Default: return the last network.
-    seed : int, default 0
+    seed : int or numpy.random.Generator, default 0
         Seed of all random numbers. Equal calls give bitwise equal results for any number of
         threads.
     nthreads : int, optional
@@ -170,8 +179,9 @@ def train(
             raise ArgumentError("patience= requires validation data; pass validation=0.2")
     with engaged(nthreads):
         before = net if isinstance(net, TrainingRun) else _begun(net)
-        seed = _whole("seed", seed, before.seed, least=0)
-        batch_size = _whole("batch_size", batch_size, before.batch_size)
+        seed = before.seed if seed is None else as_seed(seed)
+        batch_size = before.batch_size if batch_size is None else batch_size
+        batch_size = whole_number(batch_size, "batch_size", least=1)
         epochs = whole_number(epochs, "epochs", least=0)
         adjusting, input_dropout = _adjustments(adjustments)
         net, labels = _lazy(before), labels_of(y)
@@ -207,13 +217,12 @@ def _split(
         return data, None
     if isinstance(validation, str):
         validation = (validation, _STRATIFIED)
-    if not isinstance(validation, tuple):
+    if not isinstance(validation, tuple | list):
         part = between("validation", validation, 0, 1, below=True)
         return data.split(part, seed)
     if len(validation) not in (2, 3):
         raise ArgumentTypeError(
-            f"validation must be (X, y) or (X, y, sample_weight), not a tuple of"
-            f" {len(validation)} items"
+            f"validation must be (X, y) or (X, y, sample_weight), not {len(validation)} items"
         )
     if isinstance(validation[0], str):
         as_word(validation[0], "validation", ["stratified"])
@@ -264,7 +273,3 @@ def _adjustments(given: Any) -> tuple[tuple[Adjustment, ...], float]:
         if each.every is not None:
             whole_number(each.every, "every", least=1)
     return called, sum(dropout)
-
-
-def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:
-    return before if given is None else whole_number(given, name, least=least)

@@ -13,8 +13,10 @@ from weakref import ref
 
 import numpy as np
 
-from gbdnn.errors import DivergenceError
+from gbdnn.arrays.checks import as_array, as_records, finite
+from gbdnn.errors import DivergenceError, ShapeError
 from gbdnn.kernels.steps import Steps
+from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.training.adjustments import StepContext
 from gbdnn.training.checkpoint import identity, resumed, write_run
 from gbdnn.training.data import StoredInputs
@@ -149,8 +151,9 @@ class Trainer:
         if isinstance(self.data.inputs, StoredInputs):
             self.data.inputs.expect(order)
         progress = np.arange(start, start + self._per_epoch) / self._all
-        factors = self.schedule.factors(progress)
-        rates = step_rates(self.optimizer, factors, self.before.moment_steps + start)
+        rates = step_rates(
+            self.optimizer, self._factors(progress), self.before.moment_steps + start
+        )
         # One mean over all inputs does not depend on how steps are divided into calls.
         done, hits, losses = 0, np.empty(len(order)), np.empty(len(order))
         while done < self._per_epoch:
@@ -238,6 +241,16 @@ class Trainer:
             now.layers = None  # a record kept by the caller must not hold the weights
         return isinstance(answer, bool | np.bool_) and bool(answer)
 
+    def _factors(self, progress: np.ndarray) -> np.ndarray:
+        """Return the factors of the schedule."""
+        what = f"{type(self.schedule).__name__}.factors"
+        found = finite(as_array(self.schedule.factors(progress), what), np.dtype(float), what)
+        if found.shape != progress.shape:
+            raise ShapeError(
+                f"{what} returned an array of shape {found.shape}, expected {progress.shape}"
+            )
+        return found
+
     def _every(self, adjustment: Adjustment) -> int:
         return self._per_epoch if adjustment.every is None else adjustment.every
 
@@ -271,10 +284,15 @@ class Trainer:
             context = StepContext(
                 step,
                 self._all,
-                self.optimizer.learning_rate * self.schedule.factors(since / self._all),
+                self.optimizer.learning_rate * self._factors(since / self._all),
                 generator(self.seed, "adjustments", n, self.before.steps + step),
                 self._steps.gradient,
             )
-            self._layers = adjustment.adjust(self._layers, context)
+            found = adjustment.adjust(self._layers, context)
+            what = f"the result of {type(adjustment).__name__}.adjust"
+            shapes = [each.info.shape for each in as_records(found, TrainableLayer, what)]
+            if shapes != [layer.info.shape for layer in self._layers]:
+                raise ShapeError(f"{what} must be all layers, not layers of the shapes {shapes}")
+            self._layers = list(found)
         if any(a is not b() for a, b in zip(self._layers, before, strict=True)):
             self._steps.rebuild(self._layers)

@@ -75,13 +75,30 @@ def test_as_in_python(trained, folder):
     assert last == f"{out}: 2 layers, {net.edges} edges"
     run = gbdnn.train(
         gbdnn.training.erdos_renyi([64, 64, 10], 0.3), np.load(folder / "X.npy"),
-        np.load(folder / "y.npy"), epochs=12, validation=0.2, nthreads=1, seed=0,
-        optimizer=gbdnn.training.Adam(0.01),
+        np.load(folder / "y.npy"), epochs=12, validation=0.2, nthreads=1, seed=0, batch_size=48,
+        optimizer=gbdnn.training.Adam(0.01, weight_decay=0.1),
     )  # fmt: skip
     assert run.network.isequal(net.loaded())
     for found, record in zip(epochs, run.history, strict=True):
         assert float(found[5]) == pytest.approx(record.validation_accuracy, abs=1e-4)
     assert run.history[-1].validation_accuracy > 0.9
+
+
+@pytest.mark.parametrize("hidden", ["32", "100"])
+def test_the_defaults_are_those_of_the_estimators(hidden, folder, tmp_path):
+    printed = well(
+        "train", folder / "X.npy", folder / "y.npy", "-o", tmp_path / "net", "--nthreads", 1,
+        "--hidden", hidden, "--validation", 0.2,
+    )  # fmt: skip
+    *lines, _ = printed.splitlines()
+    assert float(EPOCH.fullmatch(lines[-1])[5]) > 0.95
+    model = gbdnn.training.SparseClassifier([int(hidden)], random_state=0)
+    model.fit(np.load(folder / "X.npy"), np.load(folder / "y.npy"))
+    assert len(lines) == model.n_iter_
+    assert gbdnn.load(tmp_path / "net").edges == sum(len(x.edges) for x in model.run_.layers)
+    options = gbdnn.training.defaults
+    assert model.run_.batch_size == options.batch(1797) == 48
+    assert model.run_.optimizer == options.optimizer("adam", None)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +208,7 @@ def test_a_killed_command_continues_from_its_checkpoint(tmp_path):
         (["X.npy", "y.npy", "-o", "/dev/null/net"], "/dev/null/net"),
         (["X.npy", "y.npy", "-o", "net.onnx"], "use gbdnn convert for other formats"),
         (["X.npy", "y.npy", "--checkpoint", "no/run"], "no/run"),
-        (["X.npy", "y.npy", "--learning-rate", "1e9", "--epochs", "3"], "epoch 0, layer"),
+        (["X.npy", "y.npy", "--optimizer", "sgd", "--learning-rate", "1e9"], "epoch 0, layer"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )

@@ -1,5 +1,6 @@
 """Estimators are what scikit-learn expects, and learn."""
 
+import copy
 import pickle
 
 import graphblas as gb
@@ -248,6 +249,91 @@ def test_warm_start_goes_on():
     model = SparseRegressor(**options, warm_start=True).fit(X, Y)
     scale = model.y_scale_
     assert model.fit(X, Y * 2.0).y_scale_ == scale
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+def test_a_fitted_network_does_not_ignore_changed_parameters(kind, method):
+    options = {"hidden": (8,), "density": 0.5, "random_state": 0, "n_jobs": 1, "epochs": 1}
+    model = kind(**options, warm_start=True).fit(X, Y)
+    model.set_params(hidden=np.array([8]), dtype=np.float32)  # the same
+    getattr(model, method)(X, Y)
+    for change in (
+        {"hidden": (16,)}, {"density": 0.4}, {"distribution": "uniform"}, {"dtype": "FP64"},
+    ):  # fmt: skip
+        changed = copy.deepcopy(model).set_params(**change)
+        with pytest.raises(ArgumentError, match=f"{next(iter(change))} has changed from"):
+            getattr(changed, method)(X, Y)
+        assert changed.set_params(warm_start=False).fit(X, Y).n_iter_ == 1
+
+
+@pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+def test_partial_fit_refuses_rules_that_move_edges(kind):
+    options = {"classes": np.arange(10)} if kind is SparseClassifier else {}
+    with pytest.raises(ArgumentError, match="partial_fit does not support rewire="):
+        kind(hidden=(8,), rewire="set").partial_fit(X, Y, **options)
+
+
+@pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+def test_warm_start_refuses_columns_in_another_order(kind):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=[f"pixel {k}" for k in range(64)])
+    model = kind(hidden=(8,), epochs=1, warm_start=True, random_state=0).fit(frame, Y)
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        model.fit(frame[frame.columns[::-1]], Y)
+    assert model.fit(frame, Y).n_iter_ == 2
+
+
+@pytest.mark.parametrize(("weight", "match"), [(-1, "at least 0, not -1"), ("x", "real numbers")])
+def test_weights_of_labels_are_numbers(weight, match):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=f"class_weight must .*{match}"):
+        SparseClassifier((8,), class_weight={0: weight}).fit(X, Y)
+
+
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy 1 has no StringDType")
+def test_targets_of_every_type():
+    """Of StringDType, SciPy and GraphBLAS, as well as arrays."""
+    options = {"hidden": (8,), "epochs": 2, "random_state": 0, "n_jobs": 1}
+    words = np.array([f"digit {label}" for label in Y])
+    strings = words.astype(np.dtypes.StringDType())
+    expected = SparseClassifier(**options).fit(X, words)
+    found = SparseClassifier(**options).fit(X, strings)
+    assert found.network_.isequal(expected.network_)
+    assert list(found.predict(X)) == list(expected.predict(X))
+    found.partial_fit(X, strings, classes=np.unique(strings))
+    onehot = np.eye(10)[Y]
+    for kind, target in ((SparseClassifier, onehot.astype(int)), (SparseRegressor, onehot)):
+        expected = kind(**options).fit(X, target)
+        for given in (sp.csr_array(target), gb.Matrix.from_dense(target)):
+            assert kind(**options).fit(X, given).network_.isequal(expected.network_)
+    expected = SparseClassifier(**options).fit(X, Y)
+    found = SparseClassifier(**options).fit(X, gb.Vector.from_dense(Y))
+    assert found.network_.isequal(expected.network_)
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+@pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+def test_fitted_with_dense_features_and_given_sparse_ones(kind, dtype):
+    """The bias of the network holds the centring; further training centres."""
+    rtol = 1e-3 if dtype == "FP32" else 1e-9
+    for y in (Y, np.eye(10)[Y].astype(int)):
+        options = {"hidden": (16,), "epochs": 3, "random_state": 0, "dtype": dtype, "n_jobs": 1}
+        model = kind(**options, density=0.5).fit(X, y)
+        assert model.scaler_.with_mean
+        sparse = [sp.csr_array(X_TEST), sp.coo_matrix(X_TEST), gb.Matrix.from_dense(X_TEST)]
+        methods = ["predict", "predict_proba", "decision_function"]
+        for name in methods if kind is SparseClassifier else methods[:1]:
+            expected = getattr(model, name)(X_TEST)
+            for given in sparse:
+                found = getattr(model, name)(given)
+                np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
+        other = copy.deepcopy(model).partial_fit(sp.csr_array(X), y)
+        assert other.network_.isequal(model.partial_fit(X, y).network_)
+        # And the other way around.
+        model = kind(**options, density=0.5).fit(sp.csr_array(X), y)
+        np.testing.assert_allclose(
+            model.predict(X_TEST), model.predict(sparse[0]), rtol=rtol, atol=rtol
+        )
 
 
 def test_weight_decay_schedule_and_callback():

@@ -785,3 +785,94 @@ def test_labelled_targets_and_weights_follow_labelled_inputs():
     assert same_bits(run, expected)  # an array has no labels
     with pytest.raises(errors.ArgumentError, match="y: the labels of the rows differ from those"):
         gbdnn.train(net, frame, shuffled[0].rename(lambda name: f"{name}!"), epochs=1)
+
+
+class Returning:
+    """A schedule, an adjustment or a loss that returns what it is given."""
+
+    every = None
+
+    def __init__(self, what):
+        self.what = what
+
+    def factors(self, progress):
+        return self.what(progress)
+
+    def adjust(self, layers, context):
+        return self.what(layers)
+
+    def losses(self, answer, targets):
+        return (answer**2).mean(axis=1)
+
+    def gradient(self, answer, targets):
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"schedule": lambda x: x[:-1]}, errors.ShapeError, r"Returning.factors .* expected \(3,"),
+        ({"schedule": lambda x: [1.0]}, errors.ShapeError, r"Returning.factors .* shape \(1,\)"),
+        ({"schedule": lambda x: 1.0}, errors.ShapeError, r"Returning.factors .* shape \(\)"),
+        ({"schedule": lambda x: None}, errors.ArgumentTypeError, "Returning.factors must contain"),
+        (
+            {"schedule": lambda x: x + np.nan},
+            errors.ArgumentError,
+            "Returning.factors: contains nan",
+        ),
+        ({"adjustments": lambda x: None}, errors.ArgumentTypeError, "Returning.adjust .*NoneType"),
+        ({"adjustments": lambda x: x[1:]}, errors.ShapeError, "Returning.adjust must be all"),
+        ({"adjustments": lambda x: [1]}, errors.ArgumentTypeError, "Returning.adjust: item 0"),
+        ({"loss": None}, errors.ShapeError, "a custom loss with a method targets"),
+        ({"validation": [np.eye(2)]}, errors.ArgumentTypeError, r"must be \(X, y\) or .* 1 items"),
+        ({"y": sp.csr_array(np.eye(10))}, errors.ArgumentTypeError, "y must be .* toarray"),
+    ],
+)
+def test_what_is_wrong_with_rules_and_targets_is_named(options, error, message):
+    net = network()
+    X, y = data(net)
+    given = {
+        name: Returning(value) if name in ("schedule", "adjustments", "loss") else value
+        for name, value in options.items()
+    }
+    with pytest.raises(error, match=message):
+        gbdnn.train(net, X, **{"y": y, "epochs": 1} | given)
+
+
+def test_validation_may_be_a_list():
+    net = network()
+    X, y = data(net)
+    runs = [gbdnn.train(net, X, y, epochs=1, validation=kind((X, y))) for kind in (list, tuple)]
+    assert runs[0].history[0].validation_loss == runs[1].history[0].validation_loss
+
+
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy 1 has no StringDType")
+@pytest.mark.parametrize("validation", [None, "stratified", "own"])
+def test_labels_of_string_dtype(validation):
+    net = network()
+    X, y = data(net)
+    words = np.array([f"class {label}" for label in y])
+    runs = []
+    for each in (words, words.astype(np.dtypes.StringDType())):
+        own = (X, each) if validation == "own" else validation
+        runs.append(gbdnn.train(net, X, each, epochs=1, validation=own))
+    assert same_bits(*runs)
+
+
+def test_a_seed_may_be_a_generator():
+    """Calls draw from it: equal generators give equal results, a second call another one."""
+    X, y = data(network())
+    calls = [
+        lambda seed: training.erdos_renyi([37, 50, 10], 0.2, seed=seed)[0].W,
+        lambda seed: training.initialized(network(), seed=seed)[0].W,
+        lambda seed: training.with_ends(network(), 20, 5, degree=3, seed=seed)[0].W,
+        lambda seed: gbdnn.radixnet(1024, 12, seed=seed)[11].W,
+        lambda seed: gbdnn.train(network(), X, y, epochs=1, seed=seed).network[0].W,
+        lambda seed: gbdnn.challenge.generated(1024, 12, inputs=10, seed=seed).network[11].W,
+    ]
+    for call in calls:
+        random = np.random.default_rng(5)
+        first = call(random)
+        assert first.isequal(call(np.random.default_rng(5)))
+        assert not first.isequal(call(random))
+        assert not first.isequal(call(0))

@@ -1,0 +1,62 @@
+"""Defaults of the estimators and of the command line: edges, epochs, minibatches, optimizer."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.runtime.optional import warn
+from gbdnn.training.optimizers import optimizer_named
+from gbdnn.training.patterns import erdos_renyi
+
+if TYPE_CHECKING:
+    from gbdnn.model.network import Network
+    from gbdnn.training.optimizers import AnyOptimizer
+
+__all__ = ["ADAM", "batch", "epochs", "network", "optimizer"]
+
+ADAM = (0.01, 0.1)
+"""Learning rate and weight decay of Adam for classifiers."""
+
+_INPUTS = 200_000  # of all epochs
+# Edges of a layer per neuron on both sides; and edges into a neuron that are too few.
+_DEGREE, _FEW = 20, 4
+
+
+def network(sizes: list[int], density: float | None, **options: Any) -> Network:
+    """Return a network with 20 (n + m) edges for a layer of n x m, unless `density` is given.
+
+    Parameters are those of `erdos_renyi`. Warn about layers with few edges per neuron.
+    """
+    if density is None:
+        shapes = list(pairwise(sizes))
+        most = max(1, sum(n * m for n, m in shapes))
+        density = min(1.0, _DEGREE * sum(n + m for n, m in shapes) / most)
+    net = erdos_renyi(sizes, density, **options)
+    for k, info in enumerate(net.infos):
+        if info.edges < min(_FEW, info.nrows / 4) * info.ncols:
+            warn(
+                f"layer {k} has {info.edges / info.ncols:.2g} edges per neuron, too few to"
+                " learn from most features; pass a larger density"
+            )
+    return net
+
+
+def epochs(inputs: int) -> int:
+    """Return the number of epochs for a number of inputs."""
+    return min(100, max(20, _INPUTS // max(inputs, 1)))
+
+
+def batch(inputs: int) -> int:
+    """Return the minibatch size; few inputs have small ones, for about 32 steps per epoch."""
+    return min(128, max(16, inputs // 512 * 16))
+
+
+def optimizer(
+    name: Any, rate: float | None, decay: float | None = None, adam: tuple[float, float] = ADAM
+) -> AnyOptimizer:
+    """Return the optimizer of this name, with `adam` as defaults of Adam."""
+    if isinstance(name, str) and name == "adam":
+        rate = adam[0] if rate is None else rate
+        decay = adam[1] if decay is None else decay
+    return optimizer_named(name, rate, decay)
