@@ -7,8 +7,8 @@ The sums of several edges stay in registers for all inputs of a block, so that e
 loaded once for all of them. A sparse layer is processed one neuron at a time, four edges at a time.
 In a dense layer, three neurons read the same four rows.
 
-The order of additions depends on neither threads nor blocks, only on the vectors in which inputs are
-added first: whole cache lines in a sparse layer, registers in a dense one. */
+The order of additions depends on neither threads nor blocks, only on the vectors in which inputs
+are added first: whole cache lines in a sparse layer, registers in a dense one. */
 
 #include "kernels.h"
 
@@ -63,8 +63,8 @@ INLINED double4 double_pairs(double4 a, double4 b)
     return __builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7);
 }
 
-/* The sums of four vectors. Neighbours are added first: numbers cross a boundary of 16 bytes only in
-   the last step, where that costs one instruction. */
+/* The sums of four vectors. Neighbours are added first: numbers cross a boundary of 16 bytes only
+   in the last step, where that costs one instruction. */
 INLINED float4 sums_of_floats(float8 a, float8 b, float8 c, float8 d)
 {
     const float8 s = float_pairs(float_pairs(a, b), float_pairs(c, d));
@@ -77,8 +77,8 @@ INLINED double4 sums_of_doubles(double4 a, double4 b, double4 c, double4 d)
     return __builtin_shufflevector(s, t, 0, 1, 4, 5) + __builtin_shufflevector(s, t, 2, 3, 6, 7);
 }
 
-/* g[m * step + n] = sum over inputs q of y[n][q] d[m][q], or += that sum if `add`, for each edge n of
-   each neuron m. Vectors of `parts` registers are added first. */
+/* g[m * step + n] = sum over inputs q of y[n][q] d[m][q], or += that sum if `add`, for each edge n
+   of each neuron m. Vectors of `parts` registers are added first. */
 INLINED void dots(const real *const *y, const real *const *d, int64_t inputs, const int edges,
                   const int neurons, const int parts, real *g, int64_t step, bool add)
 {

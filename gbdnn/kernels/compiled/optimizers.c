@@ -4,11 +4,11 @@
 
 #include <tgmath.h>
 
-/* Weights or biases: pointers to the first of `count`. */
+/* Weights or biases from `begin` to `end`. */
 struct weights {
     real *w, *first, *second;  // moments
     const real *g;
-    int64_t count;
+    int64_t begin, end;
     real decay;
     real factor;  // of the gradient
 };
@@ -19,7 +19,7 @@ static void sgd(const struct weights x, const real *rates, const real *constants
     real *restrict w = x.w, *restrict v = x.first;
     const real *restrict g = x.g;
     const real lr = rates[0], momentum = constants[0];
-    for (int64_t e = 0; e < x.count; e++) {
+    for (int64_t e = x.begin; e < x.end; e++) {
         const real d = x.factor * g[e] + x.decay * w[e];
         real u = momentum * v[e] + d;
         u = fabs(u) > TINY ? u : 0;
@@ -37,7 +37,7 @@ static void adam(const struct weights x, const real *rates, const real *constant
     const real *restrict g = x.g;
     const real lr = rates[0], c1 = rates[1], c2 = rates[2];
     const real beta1 = constants[0], beta2 = constants[1], eps = constants[2];
-    for (int64_t e = 0; e < x.count; e++) {
+    for (int64_t e = x.begin; e < x.end; e++) {
         const real d = x.factor * g[e];
         real a = beta1 * m[e] + (1 - beta1) * d;
         real b = beta2 * v[e] + (1 - beta2) * d * d;
@@ -52,20 +52,15 @@ static void adam(const struct weights x, const real *rates, const real *constant
 void update(const struct steps *job, int64_t k, int64_t thread, const real *rates, real factor)
 {
     const struct edges W = job->edges[k];
-    for (int64_t panel = 0; panel <= W.panels; panel++) {  // the last one: the biases
-        struct weights x = {W.bias, W.bias_first, W.bias_second, W.bias_gradient, 0, 0, factor};
-        int64_t first = W.cuts[thread], last = W.cuts[thread + 1];
-        if (panel < W.panels) {
-            const int64_t *indptr = W.indptr + panel * W.ncols;
-            x = (struct weights){W.weights, W.first, W.second, W.gradient, 0, job->constants[3], factor};
-            first = indptr[first];
-            last = indptr[last];
-        }
-        x.w += first;
-        x.first += first;
-        x.second += first;
-        x.g += first;
-        x.count = last - first;
+    const int64_t first = W.cuts[thread], last = W.cuts[thread + 1];
+    for (int64_t panel = 0; panel <= W.panels; panel++) {
+        const int64_t *indptr = W.indptr + panel * W.ncols;
+        const real decay = job->constants[3];
+        struct weights x = {W.bias, W.bias_first, W.bias_second, W.bias_gradient,
+                            first, last, 0, factor};
+        if (panel < W.panels)
+            x = (struct weights){W.weights, W.first, W.second, W.gradient,
+                                 indptr[first], indptr[last], decay, factor};
         if (job->optimizer == ADAM)
             adam(x, rates, job->constants);
         else

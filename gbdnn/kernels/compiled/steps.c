@@ -1,7 +1,7 @@
 /* Training steps: forward and backward pass of a minibatch, gradients, and weight updates.
 
-All threads of a run call `steps` concurrently. A step has the following phases, with a barrier after
-each:
+All threads of a run call `steps` concurrently. A step has the following phases, with a barrier
+after each:
 
     by inputs   Z = Y W + b;  Y' = min(max(Z, 0), clip)          each thread some lines of inputs,
                 D = D' W^T where 0 < Y < clip                     forward and backward
@@ -9,8 +9,8 @@ each:
     by edges    W -= update of the optimizer
     by edges    W^T = W, edge by edge in the order of W^T
 
-Each input has its own lane, and the thread that owns an edge adds the inputs in order, so results do
-not depend on the number of threads. If a loss or gradient is not finite or too large, all threads
+Each input has its own lane, and the thread that owns an edge adds the inputs in order, so results
+do not depend on the number of threads. If a loss or gradient is not finite or too large, all threads
 stop before the update and leave the weights of the previous step. */
 
 #include "kernels.h"
