@@ -1,53 +1,31 @@
-"""Puts the intermediate code of the compiled kernels into a wheel, where the hook is enabled.
+"""Compiles the kernels when the package is built, and names the wheel by its platform.
 
-    HATCH_BUILD_HOOKS_ENABLE=1 python -m build
+    python -m build                                            a wheel for this machine
+    GBDNN_PLATFORM=manylinux_2_28_aarch64 python -m build      one for another platform
 
-Without it, and on other platforms than the builder's, numba makes the code at the first use.
+Libraries go next to their sources; an editable installation uses them there. On platforms without
+levels the wheel has none, and GraphBLAS's kernels compute.
 """
 
 import os
-import subprocess
-import sys
+import runpy
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-WRITE = """
-import lzma, sys
-from pathlib import Path
-from gbdnn.kernels.compiled.functions import libraries
 
-lines = int(sys.argv[2])
-for library in libraries():
-    code = library.intermediate(lines).encode()
-    Path(sys.argv[1], library.intermediate_name(lines)).write_bytes(lzma.compress(code))
-"""
-
-
-class IntermediateCode(BuildHookInterface):
-    """Before LLVM's passes, which then run for the user's processor."""
+class CompiledKernels(BuildHookInterface):
+    """Adds the libraries of one platform to a wheel."""
 
     def initialize(self, version, build_data):
-        """Write the files and name them to the builder."""
-        if version == "editable":
-            return
-        self.folder = TemporaryDirectory()
-        environment = os.environ | {"PYTHONPATH": self.root}
-        processes = [
-            subprocess.Popen(  # noqa: S603
-                [sys.executable, "-c", WRITE, self.folder.name, lines], env=environment
-            )
-            for lines in ("2", "4")  # with AVX2, with AVX-512
-        ]
-        codes = [process.wait() for process in processes]
-        if any(codes):
-            raise RuntimeError("cannot make the intermediate code of the kernels")
-        for file in Path(self.folder.name).iterdir():
-            place = f"gbdnn/kernels/compiled/intermediate/{file.name}"
-            build_data["force_include"][str(file)] = place
-
-    def finalize(self, version, build_data, artifact_path):
-        """Remove the files."""
-        if version != "editable":
-            self.folder.cleanup()
+        """Compile the libraries and name them to the builder."""
+        folder = Path(self.root, "gbdnn", "kernels", "compiled")
+        compiler = runpy.run_path(str(folder / "build.py"))
+        platform = os.environ.get("GBDNN_PLATFORM") or compiler["this_platform"]()
+        levels = compiler["PLATFORMS"].get(platform, {})
+        made = compiler["build"](folder / "libraries", levels.values())
+        for path in made:
+            build_data["artifacts"].append(f"/{path.relative_to(self.root)}")
+        if made:
+            build_data["tag"] = f"py3-none-{platform}"
+            build_data["pure_python"] = False

@@ -14,8 +14,11 @@ SOURCE = [
     "gbdnn/challenge/published.toml", "gbdnn/py.typed", "notebooks/first_inference.ipynb",
     "tests/support/oracles.py", "tests/test_inference.py",
 ]  # fmt: skip
-WHEEL = ["gbdnn/__init__.py", "gbdnn/challenge/published.toml", "gbdnn/py.typed"]
-INTERMEDIATE = 16  # files: blocks, single inputs, training, graphs; FP32, FP64; AVX2, AVX-512
+WHEEL = [
+    "gbdnn/__init__.py", "gbdnn/challenge/published.toml", "gbdnn/kernels/compiled/kernels.h",
+    "gbdnn/py.typed",
+]  # fmt: skip
+LIBRARIES = {"x86_64": 4, "aarch64": 2, "arm64": 2}  # a level and a dtype each
 # Made by runs, builds and tools.
 MADE = re.compile(
     r"(^|/)(__pycache__|_build|_generated|\.[a-z]+_cache|\.hypothesis|\.ipynb_checkpoints|\.venv|"
@@ -36,8 +39,11 @@ def faults(file: Path) -> list[str]:
     names = names_in(file)
     wheel = file.suffix == ".whl"
     missing = [f"no {name}" for name in (WHEEL if wheel else SOURCE) if name not in names]
-    if wheel and sum(name.endswith(".ll.xz") for name in names) != INTERMEDIATE:
-        missing.append(f"not {INTERMEDIATE} files of intermediate code: is the hook enabled?")
+    if wheel:
+        wanted = next((n for kind, n in LIBRARIES.items() if file.stem.endswith(kind)), 0)
+        found = sum(name.startswith("gbdnn/kernels/compiled/libraries/") for name in names)
+        if found != wanted or not found:
+            missing.append(f"{found} libraries of compiled kernels, expected {wanted}")
     extra = [f"{name} was made" for name in sorted(names) if MADE.search(name)]
     if wheel:
         own = ("gbdnn/", f"{'-'.join(file.name.split('-')[:2])}.dist-info/")

@@ -15,7 +15,7 @@ from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import is_shallow, run_shallow, run_singles
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
-from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.compiled.loading import available, required
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import engaged
 
@@ -68,13 +68,11 @@ class CompiledNetwork:
         self._is_shallow: bool | None = None  # until it is prepared
 
     def _prepare(self) -> None:
-        """Compile and prepare what calls need."""
+        """Prepare what calls need."""
         found = self.engine in ("auto", "fused") and is_shallow(self.network)
-        codes = [FUSED.code(self._dtype, one_by_one=some) for some in (False, True)]
-        if found and self.engine == "fused":
-            for code in codes:
-                code.required()
-        self._is_shallow = found and all(code.functions() is not None for code in codes)
+        if self.engine == "fused":
+            required(self._dtype.name)
+        self._is_shallow = found and available(self._dtype.name)
         if self._is_shallow:
             # Prepare all paths: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):
@@ -173,8 +171,7 @@ def compile(  # noqa: A001
 ) -> CompiledNetwork:
     """Return a callable that maps NumPy arrays to NumPy arrays with microsecond latency.
 
-    Loads machine code (or compiles it, which takes seconds once per machine) and prepares the
-    weights, so that calls create no GraphBLAS objects.
+    Prepares the weights for compiled kernels, so that calls create no GraphBLAS objects.
 
     Parameters
     ----------
@@ -183,8 +180,8 @@ def compile(  # noqa: A001
     bias, bias_rule, clip, last_activation, dtype
         As for `infer`.
     engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
-        As for `infer`. Only ``"auto"`` and ``"fused"`` use compiled code; the other engines, and
-        ``"auto"`` without numba, call `infer`.
+        As for `infer`. Only ``"auto"`` and ``"fused"`` use compiled code; the other engines call
+        `infer`, and so does ``"auto"`` on processors without compiled kernels.
     nthreads : int, optional
         As for `infer`. A call with few inputs uses several threads only if its layers take several
         microseconds each and it closely follows another call.
@@ -198,7 +195,7 @@ def compile(  # noqa: A001
     ShapeError, ArgumentError, ArgumentTypeError
         As for `infer`.
     MissingPackageError
-        ``engine="fused"``, and numba is missing or not supported.
+        ``engine="fused"``, and there are no compiled kernels for this processor.
 
     Notes
     -----

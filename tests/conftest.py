@@ -1,6 +1,5 @@
 import os
 import signal
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,7 @@ from hypothesis import settings
 
 import gbdnn
 from gbdnn.kernels import blocks, costs
-from gbdnn.kernels.compiled.functions import libraries
-from gbdnn.kernels.compiled.library import cache_folder
-from gbdnn.kernels.fused import FUSED, FusedKernel
-from gbdnn.kernels.worth import Code
+from gbdnn.kernels.compiled import loading
 from gbdnn.runtime import machine as machine_module
 from gbdnn.runtime.first_use import gb
 
@@ -37,36 +33,10 @@ settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("gbdnn")
 
 
-COMPILE = f"""
-import sys
-sys.path.append({str(Path(machines.__file__).parent)!r})
-import machines  # whose code is compiled
-from typing import get_args
-from gbdnn.kernels.compiled.functions import Part, library
-for part in get_args(Part):
-    library(sys.argv[1], part).functions()
-"""
-
-
-compilers = []
-
-
 def pytest_sessionstart(session):
-    """Start to compile the kernels, which all workers of pytest-xdist would do."""
-    config = session.config
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
-        return
-    if cache_folder() is None or all(each.is_at_hand for each in libraries()):
-        return
-    for dtype in ("float32", "float64"):
-        compilers.append(subprocess.Popen([sys.executable, "-P", "-c", COMPILE, dtype]))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished():
-    """Wait for the kernels before a worker, which has collected the tests, gets the first one."""
-    for compiler in compilers:
-        compiler.wait()
+    """Without compiled kernels, most tests would fail with the same error."""
+    if machine_module.machine().level and loading.library("float32") is None:
+        pytest.exit("no compiled kernels: run python gbdnn/kernels/compiled/build.py", 4)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -118,11 +88,8 @@ def eager(patch):
 
 
 def uncompiled(patch):
-    """No compiled code is at hand, and none is due."""
-    patch.setattr(Code, "_library_is", lambda *_: False)
-    patch.setattr(FUSED, "_codes", FusedKernel()._codes)
-    for price in ("COMPILE", "COMPILE_SMALL"):
-        patch.setattr(costs, price, np.inf)
+    """There are no compiled kernels for the processor."""
+    patch.setattr(machine_module, "_current", machine_module.machine()._replace(level=""))
 
 
 @pytest.fixture
@@ -135,8 +102,8 @@ def on(monkeypatch):
     return replace
 
 
-# These tests make the choices of another machine, with another default number of threads. Code is
-# compiled for the processor at hand.
+# These tests make the choices of another machine, with another default number of threads. The
+# compiled kernels are those of the processor at hand.
 VARIED = tuple(f"tests/{name}" for name in ("engine", "graph", "kernels", "training", "test_inf"))
 NAMES, THREADS = list(machines.MACHINES), (1, 3, 8)
 

@@ -172,11 +172,6 @@ def _show(found: dict[str, Any], counts: list[int]) -> None:
                 f" {best['batch']}: x {best['to_distinct']:.2f} gbdnn deduplicate=False,"
                 f" x {best['to_default']:.2f} by default"
             )
-    for name, facts in found["prepared"].items():
-        if "code_seconds" in facts:
-            kernel = "fused kernel" if facts["compiled"] else "no compiled code"
-            taken = f"code loaded or compiled in {facts['code_seconds']:.3f} s, before all runs"
-            print(f"{PROGRAMS[name].title}: {kernel}, {taken}")
 
 
 if __name__ == "__main__":

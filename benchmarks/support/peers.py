@@ -25,7 +25,6 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from operator import matmul
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import loops
@@ -49,19 +48,13 @@ _KEPT = 2
 
 
 def gbdnn(problem: Problem, **options: Any) -> Ready:
-    """Run an engine of gbdnn; load or compile the fused kernel."""
+    """Run an engine of gbdnn."""
     import gbdnn
-    from gbdnn.errors import MissingPackageError
-    from gbdnn.kernels.fused import FUSED
+    from gbdnn.kernels.compiled.loading import available
 
     facts: dict[str, Any] = {}
     if options["engine"] in ("auto", "fused"):
-        began, facts["compiled"] = perf_counter(), True
-        try:
-            FUSED.code(np.dtype(np.float32)).required()
-        except MissingPackageError:
-            facts["compiled"] = False
-        facts["code_seconds"] = perf_counter() - began
+        facts["compiled"] = available("float32")
     net, X = problem.network, problem.features
     first = lru_cache(_KEPT)(lambda inputs: X if inputs == X.nrows else X[:inputs, :].new())
 

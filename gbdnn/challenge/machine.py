@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 
 from gbdnn._version import __version__
-from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.compiled.loading import library
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.machine import processor_name
@@ -74,7 +74,7 @@ def show_versions() -> None:
     for name in _PACKAGES.split():
         with suppress(PackageNotFoundError):
             facts[name] = partial(str, version(name))
-    facts["fused kernel"] = lambda: ", ".join(f"{kind} {at}" for kind, at in FUSED.where().items())
+    facts["compiled kernels"] = compiled_kernels
     for name, value in sorted(os.environ.items()):
         if name.startswith(_SETTINGS):
             facts[name] = partial(str, value)
@@ -84,6 +84,12 @@ def show_versions() -> None:
         except Exception as err:  # report any error instead of failing
             found = f"{type(err).__name__}: {err}"
         print(f"{name:<21} {found}")  # noqa: T201 -- the purpose of the function
+
+
+def compiled_kernels() -> str:
+    """Return the file names of the compiled kernels that this processor uses."""
+    found = [library(dtype) for dtype in ("float32", "float64")]
+    return ", ".join(path.name for path in found if path) or "none for this processor"
 
 
 def _memory() -> float:

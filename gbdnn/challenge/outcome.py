@@ -29,7 +29,6 @@ from gbdnn.engine.plan import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.errors import require_kind
 from gbdnn.inference import infer, infer_batches
-from gbdnn.kernels.fused import FUSED
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
@@ -88,8 +87,6 @@ class Outcome:
         As given to `infer`.
     kernels : dict of str to float
         Fraction of the processed edges per kernel, such as ``{"fused": 1.0}``.
-    compiling : float
-        Seconds spent compiling the fused kernel; 0 if it was cached.
     deduplicate : bool
         Whether equal inputs were computed once.
     processed : int, optional
@@ -122,7 +119,6 @@ class Outcome:
     engine: Engine
     deduplicate: bool = False
     kernels: dict[str, float] = field(default_factory=dict)
-    compiling: float = 0.0
     check_seconds: float | None = None
     borderline: np.ndarray = field(default_factory=_none)
     missing: np.ndarray = field(default_factory=_none)
@@ -188,7 +184,6 @@ class Outcome:
                 "seed": self.problem.seed,
             },
             **{name: getattr(self, name) for name in _IN_JSON.split()},
-            "compile_seconds": self.compiling,
             "edges_processed": self.processed,
             "workers": None if self.balances is None else len(self.balances[0].workers),
             "busy_seconds": None if self.balances is None else [_spread(b) for b in self.balances],
@@ -241,9 +236,8 @@ def run(
     -----
     Runs have no callback; `record` adds another run in this process.
 
-    The fused kernel is compiled before the first run if it is not cached. With `executor`, each
-    worker first computes two batches, so that it has started and loaded the weights. Times include
-    sending features and answers.
+    With `executor`, each worker first computes two batches, so that it has started and loaded the
+    weights. Times include sending features and answers.
 
     Examples
     --------
@@ -265,11 +259,6 @@ def run(
     features = problem.features
     seconds: list[float] = []
     balances: list[Balance] = []
-    dtype = problem.network.dtype
-    code = None if dtype is None else FUSED.code(dtype)
-    before = 0.0 if code is None else code.seconds
-    if isinstance(engine, str) and engine in ("auto", "fused") and dtype is not None:
-        FUSED.keep_code(dtype)
     with nullcontext(problem.network) if executor is None else stored(problem.network) as net:
         workers, count = None, None
         if executor is not None:
@@ -302,7 +291,6 @@ def run(
         nthreads=nthreads or available(),
         engine=engine,
         kernels=_shares(work.kernels if executor is None else edges_by_kernel(batches)),
-        compiling=0.0 if code is None else code.seconds - before,
         deduplicate=deduplicate,
         balances=balances[1:] or balances or None,
         processed=processed,

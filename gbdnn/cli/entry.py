@@ -19,7 +19,7 @@ from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
 from gbdnn.cli.options import in_shell
-from gbdnn.cli.terminal import say, show_compiling
+from gbdnn.cli.terminal import say
 from gbdnn.cli.train import train
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.runtime.first_use import gb
@@ -77,7 +77,6 @@ def main() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _end)
-    show_compiling()
     try:
         code = app(prog_name="gbdnn", standalone_mode=False) or 0
         message = "interrupted" if code == _INTERRUPTED else ""  # typer catches KeyboardInterrupt

@@ -6,11 +6,10 @@ import json
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from typer import Argument, Option
 
+from gbdnn.challenge.machine import compiled_kernels, versions
 from gbdnn.challenge.machine import machine as found_machine
-from gbdnn.challenge.machine import versions
 from gbdnn.cli import options
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
 from gbdnn.engine.plan import MEMORY, sizes
@@ -19,7 +18,6 @@ from gbdnn.io import open_features, read_tsv
 from gbdnn.io.datasets import TSV
 from gbdnn.io.formats import STORE, chosen, holds_run, load, read_network
 from gbdnn.io.store.folder import Reader
-from gbdnn.kernels.fused import FUSED
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
@@ -41,9 +39,6 @@ def info(
     machine: Annotated[
         bool, Option("--machine", help="Describe the machine, versions and compiled code.")
     ] = False,
-    compiled: Annotated[
-        bool, Option("--compile", help="With --machine: compile the fused kernel now.")
-    ] = False,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Describe a network, features, or the machine.
@@ -55,16 +50,13 @@ def info(
     Examples:
       gbdnn info net --inputs 20000
       gbdnn info Y --check
-      gbdnn info --machine --compile
+      gbdnn info --machine
     """  # noqa: D301 -- \b keeps the lines of the examples
     table: list[str] = []
     of_networks = {"--inputs": inputs, "--memory": memory}
-    if machine or compiled:
+    if machine:
         _require_none({"PATH": path, "--check": check} | of_networks, "--machine")
-        for name in ("float32", "float64") if compiled else ():
-            for one_by_one in (False, True):
-                FUSED.code(np.dtype(name), one_by_one=one_by_one).required()
-        facts = {"machine": found_machine(), "versions": versions(), "fused": FUSED.where()}
+        facts = {"machine": found_machine(), "versions": versions(), "fused": compiled_kernels()}
     elif path is None:
         raise ArgumentError("missing argument PATH; pass a path or --machine")
     elif path.is_file() and path.name.lower().endswith(TSV):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from contextlib import contextmanager
@@ -28,15 +27,6 @@ def say(message: str, data: Path | None = None) -> None:
         echo(message, file=file)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
-
-
-def show_compiling() -> None:
-    """Print a line to a terminal when the fused kernel is compiled."""
-    log = logging.getLogger("gbdnn.compiled")
-    log.setLevel(logging.INFO)
-    if sys.stderr is not None and sys.stderr.isatty():
-        log.handlers = [logging.StreamHandler()]
-        log.handlers[0].setFormatter(logging.Formatter("gbdnn: %(message)s"))
 
 
 def lines_of(facts: Mapping[str, object]) -> str:

@@ -1,9 +1,8 @@
 """The plan of a run: kernels, sizes and rules, chosen before the run by a cost model.
 
-`choose` is a function from `Facts` (network, features, options, and whether code is compiled) to a
-`Plan`, with the cost model of this machine. What depends on the inputs that survive is a rule of
-the plan: whether inputs are computed as sparse rows or in blocks. `settled` loads compiled code
-before the run.
+`choose` is a function from `Facts` (network, features, options, and whether there are compiled
+kernels) to a `Plan`, with the cost model of this machine. What depends on the inputs that survive
+is a rule of the plan: whether inputs are computed as sparse rows or in blocks.
 """
 
 from __future__ import annotations
@@ -20,11 +19,12 @@ from gbdnn.arrays.sources import dense_pays
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Block, Buffers, padded, sample
+from gbdnn.kernels.compiled.loading import available as is_compiled
+from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import may_overflow
 from gbdnn.kernels.sparse import SPARSE
-from gbdnn.kernels.worth import Investment
 from gbdnn.model.tables import Table
 from gbdnn.runtime.machine import machine
 from gbdnn.runtime.threads import available
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK_KERNELS", "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes",
-    "choose", "division", "engines", "layer_bytes", "plan_layers", "plan_of", "settled", "sizes",
+    "choose", "division", "engines", "layer_bytes", "plan_layers", "plan_of", "sizes",
 ]  # fmt: skip
 
 Engine = Literal["auto", "graphblas", "fused", "full", "sparse"]
@@ -221,9 +221,8 @@ class Facts(NamedTuple):
     threads : int
     is_watched : bool
         Whether a callback gets statistics of each layer.
-    prepares_from, compiles_from : float
-        Work in ns from which preparing the network for compiled code pays, and compiling it; 0 if
-        this has been done or costs little, infinite if it is impossible.
+    is_compiled : bool
+        Whether there are compiled kernels for this processor.
     """
 
     net: NetworkFacts
@@ -235,15 +234,7 @@ class Facts(NamedTuple):
     deduplicate: bool | Literal["auto"]
     threads: int
     is_watched: bool
-    prepares_from: float
-    compiles_from: float
-
-    def work(self) -> float:
-        """Return the estimated time of the run without compiled code, in ns."""
-        infos, size = self.net.infos, self.net.dtype.itemsize / 4
-        each = self.net.edges * costs.speeds().full * size
-        each += (infos[0].nrows + infos[-1].ncols) * costs.DENSE_COPY
-        return costs.RUN + self.net.layers * costs.FULL_CALL + self.inputs * each
+    is_compiled: bool
 
     def may_be_single_window(self) -> bool:
         """Whether dense inputs, or a few, pass a network without regrouping."""
@@ -258,10 +249,6 @@ class Facts(NamedTuple):
         if inputs <= costs.FEW_INPUTS:
             return self.is_dense or elements <= costs.FEW_ELEMENTS
         return self.is_dense and dense_pays(costs.SPARSEST * elements, self.entries)
-
-    def may_be_one_by_one(self) -> bool:
-        """Whether inputs can be computed one by one rather than as a block."""
-        return self.inputs <= costs.SINGLES and self.may_be_single_window()
 
 
 class Plan(NamedTuple):
@@ -400,7 +387,7 @@ class Plan(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Estimated time if no input dies, without compiling."""
+        """Estimated time if no input dies."""
         infos, threads = self.facts.net.infos, max(1, self.sizes.workers * self.sizes.threads_each)
         elements = self.facts.inputs * (infos[0].nrows + infos[-1].ncols) * self.facts.is_dense
         moving = elements * costs.DENSE_COPY / threads
@@ -408,7 +395,7 @@ class Plan(NamedTuple):
 
     def _notes(self) -> dict[str, str]:
         """Return sizes, and rules for the inputs that survive."""
-        facts, sizes, after = self.facts, self.sizes, self.facts.compiles_from / 1e9
+        facts, sizes = self.facts, self.sizes
         panels = self.is_wide and sum(
             costs.panel_rows(info.edges, *info.shape) < info.nrows for info in facts.net.infos
         )
@@ -428,16 +415,10 @@ class Plan(NamedTuple):
         chooses = facts.engine in _CHOOSE and self.block_kernel and not self.is_single_window
         groups = len(sizes.starts)
         memory = [f"{facts.memory / 2**20:.4g} MiB", groups > 1 and f"{groups} groups of layers"]
-        code = "not used"
-        if self.kernel == FUSED.name:
-            code = "compiled by this run" if after else "used"
-        elif 0 < after < math.inf:
-            code = f"compiled after {after:.2g} s in other kernels"
         rows: dict[str, list[Any]] = {
             "blocks": blocks,
             "equal inputs merged": merging,
             "memory": memory,
-            "compiled code": [code],
             "expected": [f"{self.seconds:.3g} s if no input dies"],
             "while it runs": [
                 chooses and "rows are changed to blocks if that is faster, blocks to rows if that"
@@ -483,9 +464,8 @@ def choose(facts: Facts) -> Plan:
         `memory` is too small.
     """
     net, engine, inputs = facts.net, facts.engine, facts.inputs
-    single, pays_from = facts.may_be_single_window(), max(facts.prepares_from, facts.compiles_from)
-    fused = engine == "fused" or (engine == "auto" and (not pays_from or facts.work() >= pays_from))
-    if fused and single:
+    fused = engine == "fused" or (engine == "auto" and facts.is_compiled)
+    if fused and facts.may_be_single_window():
         width, workers = 1, 1
         if inputs > costs.SINGLES:
             columns = net.infos[0].nrows
@@ -512,11 +492,17 @@ def plan_of(
     net: Network, X: RowSource, *, engine: Engine, deduplicate: bool | Literal["auto"],
     memory: int, nthreads: int | None, callback: Any,
 ) -> Plan:  # fmt: skip
-    """Return the plan of a run with these options; nothing is compiled, prepared or counted."""
-    of_net, auto = net.prepared(NetworkFacts.of), engine == "auto"
+    """Return the plan of a run with these options; nothing is prepared or counted.
+
+    Raises
+    ------
+    MissingPackageError
+        ``engine="fused"``, and there are no compiled kernels for this processor.
+    """
+    of_net = net.prepared(NetworkFacts.of)
+    if engine == "fused":
+        required(of_net.dtype.name)
     few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
-    preparing = of_net.edges * costs.PREPARE_EDGE + of_net.layers * costs.PREPARE_LAYER
-    prepares = auto and preparing > costs.PREPARE_AT_ONCE
     facts = Facts(
         net=of_net,
         inputs=X.nrows,
@@ -527,15 +513,9 @@ def plan_of(
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
         threads=nthreads or (1 if few and X.nrows <= costs.SINGLES else available()),
         is_watched=callback is not None,
-        # Of a network on disk, every run prepares the layers that it reads.
-        prepares_from=_past(net).left(preparing) if prepares else 0.0,
-        compiles_from=0.0,
+        is_compiled=is_compiled(of_net.dtype.name),
     )
-    if auto:
-        code = FUSED.code(of_net.dtype, one_by_one=facts.may_be_one_by_one())
-        if work := code.work_left():
-            facts = facts._replace(compiles_from=work)
-    if not few or facts.prepares_from or facts.compiles_from:
+    if not few:
         plan = choose(facts)
     else:  # with few dense inputs, a plan takes longer to make than to follow
         known, key = net.prepared(_known_plans), (machine(), *facts[1:])
@@ -552,36 +532,6 @@ def plan_of(
 def _known_plans(net: Network) -> dict[Any, Plan]:
     """Return plans by the machine and the facts other than the network, to be filled."""
     return {}
-
-
-def settled(plan: Plan, net: Network) -> Plan:
-    """Return the plan that a run follows: load its code, or count the work done without it.
-
-    Raises
-    ------
-    MissingPackageError
-        ``engine="fused"`` without a working numba.
-    """
-    facts = plan.facts
-    code = FUSED.code(facts.net.dtype, one_by_one=facts.may_be_one_by_one())
-    if facts.engine == "fused":
-        code.required()
-    if facts.engine != "auto":
-        return plan
-    if plan.kernel == FUSED.name:
-        if code.functions() is not None:
-            if facts.prepares_from:
-                _past(net).made()
-            return plan
-        plan = choose(facts._replace(compiles_from=math.inf))
-    work = facts.work()
-    _past(net).went_without(work)
-    code.went_without(work)
-    return plan
-
-
-def _past(net: Network) -> Investment:
-    return net.prepared(Investment) if net.in_memory else Investment(net)
 
 
 class LayerPlan(NamedTuple):

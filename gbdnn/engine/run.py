@@ -31,7 +31,7 @@ from gbdnn.arrays.sources import DenseRows
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
-from gbdnn.engine.plan import MEMORY, Engine, engines, plan_layers, plan_of, settled
+from gbdnn.engine.plan import MEMORY, Engine, engines, plan_layers, plan_of
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow, run_singles
 from gbdnn.engine.stats import Watch
@@ -83,7 +83,7 @@ def infer_network(
         net, X, engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads,
         callback=callback,
     )  # fmt: skip
-    plan, progress = settled(plan, net), current()
+    progress = current()
     progress.begin(net.infos, X.nrows, plan)
     if not plan.is_single_window:
         merged = Merged(X.nrows, always=deduplicate != "auto") if deduplicate else None

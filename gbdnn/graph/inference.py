@@ -216,7 +216,7 @@ class _Run:
             self._times(k, Y, info, Z)
             _finish(k, info, Z)
             return Z, self._engine if self._engine in ("sparse", "fused") else "full"
-        gather = Gather(rows, self._aggregate, self._nthreads, min(info.shape), self._engine)
+        gather = Gather(rows, self._aggregate, self._nthreads, self._engine)
         first = self.may_multiply_first(layer, step)
         if first and (not isinstance(Y, np.ndarray) or _multiplies_first(info, rows)):
             before.append(Y)

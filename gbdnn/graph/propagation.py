@@ -181,7 +181,7 @@ def propagate(
     with engaged(nthreads):
         Y = as_array(as_source(X, wanted))
         rows = as_rows(A, what="A", dtype=wanted)
-        gather = Gather(rows, aggregate, nthreads, features * hops, engine)
+        gather = Gather(rows, aggregate, nthreads, engine)
         parts = np.empty((nodes, features * (hops + 1)), wanted) if all_hops else None
         if parts is not None:
             parts[:, :features] = Y
@@ -251,7 +251,7 @@ def spmm(
     with engaged(nthreads):
         with naming("Y"):
             operand = as_array(as_source(Y, wanted))
-        gather = Gather(as_rows(A, what="A", dtype=wanted), "sum", nthreads, features, engine)
+        gather = Gather(as_rows(A, what="A", dtype=wanted), "sum", nthreads, engine)
         Z = np.empty((nrows, features), wanted)
         if not gather.into(gather.operand(operand), Z, np.zeros(features, wanted)):
             raise NonFiniteError(f"A Y overflows {wanted}")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from gbdnn.kernels.addresses import address
+from gbdnn.kernels.compiled.record import address
 from gbdnn.runtime.first_use import gb
 
 __all__ = [
@@ -116,11 +116,6 @@ class AlignedBlock:
         memory = np.empty(4 * self.stride + 2 * _LINE // 8, np.int64)
         start = -address(memory) % _LINE // 8
         return memory[start : start + 4 * self.stride + _LINE // 8]
-
-    @cached_property
-    def scratch_address(self) -> int:
-        """Address of `scratch`."""
-        return address(self.scratch)
 
     @staticmethod
     def _columns(width: int, dtype: np.dtype) -> int:

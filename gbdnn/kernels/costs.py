@@ -43,7 +43,6 @@ __all__ = [
     "sparse_parts",
     "speeds",
     "training_panel_rows",
-    "work_before_compiling",
 ]
 
 
@@ -77,15 +76,6 @@ DENSE_SINGLE = 0.4  # the same for a single input, or half of it
 PANEL_EDGES = 16  # edges per neuron and panel that make up for storing sums between panels
 TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four edges
 MOVE_ROW = 10.0  # start of a neuron's row
-PREPARE_EDGE = 12.0  # preparing an edge for the fused kernel
-PREPARE_LAYER = 200_000.0
-RUN = 350_000.0  # call overhead of a run without compiled code
-COMPILE = 5e9  # compiling the fused kernel for blocks
-COMPILE_SMALL = 9e8  # compiling that for single inputs, or the product with a graph
-FROM_IR = 1 / 4  # part of that time if the installation includes LLVM IR, without numba
-AT_ONCE = 1e9  # what takes less is compiled at the first call that gains by it
-
-PREPARE_AT_ONCE = 1e8  # networks that are cheaper to prepare than this are always prepared
 DENSE_COPY = 1.2  # moving an element of an array to a block or back
 FIND_ENTRIES = 8.0  # finding the entries of an array and converting them to rows, per element
 DEEP = 32  # number of layers above which survivors of several blocks are pooled
@@ -279,15 +269,6 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
     product = width * edges * speeds().full
     workers = max(1, min(nthreads, blocks, int((FULL_CALL + product) / GIL)))
     return workers, max(1, nthreads // workers) if product >= INNER else 1
-
-
-def work_before_compiling(price: float) -> float:
-    """Return the work of a process, in ns, from which compiling for `price` ns pays.
-
-    The code serves all later processes on this machine, too. What is compiled in less than a second
-    needs work of milliseconds.
-    """
-    return price / (100 if price < AT_ONCE else 5)
 
 
 def reordering_pays(inputs: int) -> bool:

@@ -3,26 +3,23 @@
     Z  = b; Z += Y W               sums stay in registers for all edges of a neuron
     Y' = min(max(Z, 0), clip)      applied before sums are stored, once
 
-The inner loops are compiled by numba and cached on disk (`gbdnn.kernels.compiled`). The full kernel
-is the same equation in GraphBLAS: the reference, and the fallback if nothing can be compiled.
+The inner loops are C (`gbdnn.kernels.compiled`). The full kernel is the same equation in GraphBLAS:
+the reference, and the fallback on processors for which the installation has no library.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
+from gbdnn.kernels.compiled.table import prepare, prepare_dense, prepare_panels, prepare_rows
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import reordered
-from gbdnn.kernels.worth import Code, library_of
-from gbdnn.runtime.machine import machine
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.table import FusedLayer
@@ -34,24 +31,9 @@ __all__ = ["FUSED", "FusedKernel"]
 
 
 class FusedKernel:
-    """Sums in registers, in code compiled for the processor."""
+    """Sums in registers, in compiled code."""
 
     name = "fused"
-
-    def __init__(self) -> None:
-        self._codes = {
-            (np.dtype(name), one_by_one): Code(
-                partial(library_of, name, "single" if one_by_one else "blocks"),
-                partial(getattr, costs, price),
-                "fused kernel for single inputs" if one_by_one else "fused kernel",
-            )
-            for name in ("float32", "float64")
-            for one_by_one, price in ((False, "COMPILE"), (True, "COMPILE_SMALL"))
-        }
-
-    def code(self, dtype: np.dtype, *, one_by_one: bool = False) -> Code:
-        """Return the compiled code for a dtype: for blocks, or for inputs `one_by_one`."""
-        return self._codes[dtype, one_by_one]
 
     def is_exact(self, info: LayerInfo) -> bool:
         """Whether initialising with the bias gives the layer's rule."""
@@ -60,22 +42,6 @@ class FusedKernel:
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
         """Return the time for one block, in ns."""
         return costs.fused_layer(inputs, info.edges, *info.shape, info.dtype.itemsize)
-
-    def where(self) -> dict[str, str]:
-        """Return the location of the compiled code for each dtype, and whether it exists."""
-        found, suited = {}, "" if machine().has_fma else " (slow: no fused multiply-adds here)"
-        for dtype in map(np.dtype, ("float32", "float64")):
-            each = library_of(dtype.name, "blocks")
-            there = "" if each.is_at_hand else " (not yet compiled)"
-            found[dtype.name] = f"{each.file or 'not kept on disk'}{there}{suited}"
-        return found
-
-    def keep_code(self, dtype: np.dtype) -> None:
-        """Load the code, or compile and store it on disk for later processes."""
-        from gbdnn.kernels.compiled.library import cache_folder
-
-        if cache_folder() is not None and self.code(dtype).work_left() < math.inf:
-            self.code(dtype).functions()
 
     def prepare(
         self,
@@ -89,8 +55,6 @@ class FusedKernel:
 
         The part that does not depend on the width is cached on the layer.
         """
-        from gbdnn.kernels.compiled.table import prepare_panels
-
         given, found = _columns(layer, rows, columns), None
         if wide and not costs.dense_layer_pays(layer.edges, *layer.shape):
             found = prepare_panels(*given, layer)
@@ -107,8 +71,6 @@ class FusedKernel:
 
         The shares have about equally many edges. From `density` on, zeros are stored, too.
         """
-        from gbdnn.kernels.compiled.table import prepare_rows
-
         dense = layer.edges >= density * layer.nrows * layer.ncols
         W, parts, between = layer.W, np.arange(1, count) / count * layer.edges, list[int]()
         if count > 1:
@@ -142,7 +104,5 @@ def _any_width(layer: Layer) -> FusedLayer:
 
 
 def _prepared(given: tuple[SparseRows, float | np.ndarray], info: LayerInfo) -> FusedLayer:
-    from gbdnn.kernels.compiled.table import prepare, prepare_dense
-
     dense = costs.dense_layer_pays(info.edges, *info.shape)
     return (prepare_dense if dense else prepare)(*given, info)

@@ -1,7 +1,4 @@
-"""Call the fused kernel's compiled code on blocks, through many layers.
-
-Compiled code receives addresses and does not validate them.
-"""
+"""Call the fused kernel's compiled code on blocks, through many layers."""
 
 from __future__ import annotations
 
@@ -12,9 +9,10 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
-from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock
-from gbdnn.kernels.compiled.record import PLAN, filled
+from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.record import Record, address
+from gbdnn.kernels.compiled.table import layer_table
 from gbdnn.kernels.overflow import non_finite
 
 if TYPE_CHECKING:
@@ -35,22 +33,16 @@ class FusedChain:
     name = "fused"
 
     def __init__(self, layers: ChainLayers) -> None:
-        from gbdnn.kernels.compiled.functions import functions
-        from gbdnn.kernels.compiled.table import layer_table
-
         self.layers = layers
         self.neurons = max(max(info.shape) for info in layers.infos)
         self.dtype: np.dtype = layers.infos[0].dtype
-        self._table = layer_table(layers.weights, layers.droppable, layers.checked)
+        table = layer_table(layers.weights, layers.droppable, layers.checked)
         self._plans = [
-            filled(PLAN, {
-                "table": self._table, "tidy": tidy, "edge_cost": costs.speeds().fused,
-                "move_cost": costs.MOVE, "row_cost": costs.MOVE_ROW,
-            })
+            Record("plan", table=table, tidy=tidy, edge_cost=costs.speeds().fused,
+                   move_cost=costs.MOVE, row_cost=costs.MOVE_ROW)
             for tidy in (False, True)
         ]  # fmt: skip
-        self._addresses = [address(plan) for plan in self._plans]
-        self.compiled = functions(self.dtype.name)
+        self.compiled = required(self.dtype.name)
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
         """Return a block for `width` inputs before layer `k`."""
@@ -67,8 +59,8 @@ class FusedChain:
         values = rows.values[:1] if rows.is_iso else rows.values
         values = np.ascontiguousarray(values, self.dtype)
         self.compiled["fill"](
-            address(indptr), address(columns), address(values), int(not rows.is_iso), 0,
-            rows.nrows, address(self.layers.position(k)), Y.address, Y.stride, Y.neurons,
+            indptr, columns, values, int(not rows.is_iso), 0, rows.nrows, self.layers.position(k),
+            Y, Y.stride, Y.neurons,
         )  # fmt: skip
         Y.inputs = rows.ids.copy()
 
@@ -77,8 +69,8 @@ class FusedChain:
         size, position = rows.itemsize, self.layers.position(k)
         row_stride, column_stride = rows.strides
         bits = self.compiled["from_dense"](
-            address(rows), row_stride // size, column_stride // size, 0, len(rows),
-            address(position), Y.address, Y.stride, Y.neurons,
+            rows, row_stride // size, column_stride // size, None, len(rows), position, Y,
+            Y.stride, Y.neurons,
         )  # fmt: skip
         Y.inputs = ids
         form, number = ("<i", "<f") if size == 4 else ("<q", "<d")
@@ -99,14 +91,13 @@ class FusedChain:
         """Return a block after layers `first` to `stop` (exclusive): one compiled call."""
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first
-        ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
-        statistics = None
+        ids, statistics = np.ascontiguousarray(Y.inputs), None
         if counts is not None:
-            statistics = np.array([address(counts) - 40 * first, address(stands)])
+            from_first = address(counts) - first * counts.strides[0]
+            statistics = np.array([from_first, 0 if stands is None else address(stands)])
         self.compiled["chain"](
-            self._addresses[tidy], first, last, Y.address, Z.address, Y.stride, count,
-            address(ids), scratch, address(statistics),
-        )  # fmt: skip
+            self._plans[tidy], first, last, Y, Z, Y.stride, len(ids), ids, Y.scratch, statistics
+        )
         left, in_Z, faulty = Y.scratch[4 * Y.stride :][:3].tolist()
         if in_Z:
             Y, Z = Z, Y
@@ -127,21 +118,19 @@ class FusedChain:
         """Write the inputs to rows of arrays."""
         ids = np.ascontiguousarray(Y.inputs)
         found: Any = self.compiled["to_dense"](
-            Y.address, Y.stride, Y.neurons, address(ids), len(ids), address(values), Y.neurons,
-            address(present),
+            Y, Y.stride, Y.neurons, ids, len(ids), values, Y.neurons, present,
         )  # fmt: skip
         return int(found)
 
     def _rows(self, Y: AlignedBlock, k: int, first: int, ids: np.ndarray) -> SparseRows:
-        inputs, begin = len(ids), Y.address + first * self.dtype.itemsize
+        inputs, some = len(ids), Y.flat[first:]
         counts = np.empty(inputs, np.int64)
-        self.compiled["count"](begin, Y.stride, Y.neurons, inputs, address(counts))
+        self.compiled["count"](some, Y.stride, Y.neurons, inputs, counts)
         indptr = np.zeros(inputs + 1, np.int64)
         np.cumsum(counts, out=indptr[1:])
         columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], self.dtype)
         places = indptr[:-1].copy()
         self.compiled["extract"](
-            begin, Y.stride, Y.neurons, address(self.layers.position(k)), inputs,
-            address(places), address(columns), address(values),
+            some, Y.stride, Y.neurons, self.layers.position(k), inputs, places, columns, values,
         )  # fmt: skip
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)

@@ -5,24 +5,25 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.kernels.addresses import address
-from gbdnn.kernels.compiled.record import JOB, filled, stacked
+from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.compiled.table import shares
 from gbdnn.runtime.threads import on_another_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gbdnn.kernels.blocks import AlignedBlock, Buffers
-    from gbdnn.kernels.compiled.library import Library
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.fused_chain import FusedChain
     from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["FusedShares", "FusedSingle"]
+
 
 _STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
 _TURNS = 4000  # of waiting in compiled code, about 0.1 ms
@@ -42,35 +43,27 @@ class _Job:
 
     Parameters
     ----------
-    library : Library
-        With the functions `lead` and `assist`.
+    what : {"block", "single"}
+        What is computed.
+    dtype : dtype
     count : int
         Number of threads, including the caller.
     work : float
         Estimated time of a call on one thread, in ns.
-    **fields : int
-        Arguments of `lead` that do not change.
+    **members : int, ndarray or Record
+        Members of the record that do not change.
     """
 
-    def __init__(self, library: Library, count: int, work: float, **fields: int) -> None:
-        from gbdnn.kernels.compiled.shares import PROGRESS
-
-        self._counters = np.zeros(PROGRESS + 2 * fields["layers"], np.int64)
-        self._record = filled(JOB, {"counters": self._counters, **fields})
-        self._fields = self._record.reshape(1).view(np.int64)
-        self._at = {name: k for k, name in enumerate(JOB.kinds)}
-        compiled = library.functions()
+    def __init__(self, what: str, dtype: np.dtype, count: int, work: float, **members: Any) -> None:
+        self._counters = np.zeros(CONSTANTS["PROGRESS"] + 2 * members["layers"], np.int64)
+        record = Record("job", counters=self._counters, **members)
+        self.set, compiled = record.set, required(dtype.name)
         self._lead, self._assist = (
-            partial(compiled[name], address(self._fields)) for name in ("lead", "assist")
+            partial(compiled[f"{name}_{what}"], record) for name in ("lead", "assist")
         )
         self._count, self._asleep = count, list(range(1, count))
         self._began, self._ended, self._stay = 0.0, -np.inf, 1e-9 * max(work, _STAY)
         self._slow, self._pause, self._paused = 2e-9 * work + _LOST, float(_PAUSE[0]), 0
-
-    def set(self, **fields: int) -> None:
-        """Set arguments of `lead`."""
-        for name, value in fields.items():
-            self._fields[self._at[name]] = value
 
     def wake_helpers(self) -> bool:
         """Wake sleeping threads if it pays; return whether any takes part in the next call."""
@@ -119,15 +112,11 @@ class FusedShares:
     """
 
     def __init__(self, chain: FusedChain, count: int, work: float) -> None:
-        from gbdnn.kernels.compiled.functions import library
-        from gbdnn.kernels.compiled.table import shares
-
         weights = chain.layers.weights
         self._chain, self._layers = chain, len(weights)
-        self._table = np.concatenate([shares(layer, count) for layer in weights])
-        table = address(self._table)
-        fields = {"table": table, "shares": count, "layers": self._layers}
-        self._job = _Job(library(chain.dtype.name), count, work, **fields)
+        table = Record.joined([shares(layer, count) for layer in weights])
+        members = {"table": table, "shares": count, "layers": self._layers}
+        self._job = _Job("block", chain.dtype, count, work, **members)
 
     def run(self, Y: AlignedBlock, buffers: Buffers) -> AlignedBlock:
         """Return a block after all layers; `Y` is consumed."""
@@ -136,7 +125,7 @@ class FusedShares:
             self._job.end(helped=False)
             return Y
         Z: AlignedBlock = buffers.get(self._chain.neurons, Y.width)
-        self._job.set(Y=Y.address, Z=Z.address, stride=Y.stride, inputs=len(Y.inputs))
+        self._job.set(Y=Y, Z=Z, stride=Y.stride, inputs=len(Y.inputs))
         self._job.run()
         self._job.end(helped=True)
         Z.inputs, Z.neurons = Y.inputs, self._chain.layers.infos[-1].ncols
@@ -166,24 +155,17 @@ class FusedSingle:
         infos: Sequence[LayerInfo],
         work: float,
     ) -> None:
-        from gbdnn.kernels.compiled.functions import library
-
         dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(shares[0])
-        tables = [
-            stacked([share.record for layer in layers for share in layer])
-            for layers in (whole, shares)
-        ]
-        self._kept = whole, shares, tables  # they have addresses of arrays
         self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
-        self._living = np.empty((count, neurons), np.uint32)
-        where = {"Y": self._y, "Z": self._z, "living": self._living}
-        given = {name: address(array) for name, array in where.items()}
-        given |= {"layers": len(infos), "neurons": neurons}
-        self._job = _Job(library(dtype.name, "single"), count, work, **given)
+        living = np.empty((count, neurons), np.uint32)
+        arrays = {"Y": self._y, "Z": self._z, "living": living}
+        members = {"layers": len(infos), "neurons": neurons}
+        self._job = _Job("single", dtype, count, work, **arrays, **members)
         self._choices = [
-            {"table": address(table), "shares": n}
-            for table, n in zip(tables, (1, count), strict=True)
-        ]
+            {"table": Record.joined([share.record for layer in layers for share in layer]),
+             "shares": n}
+            for layers, n in ((whole, 1), (shares, count))
+        ]  # fmt: skip
         self._nrows, self._choice = infos[0].nrows, -1
         self._last = (self._z if len(infos) % 2 else self._y)[: infos[-1].ncols]
 

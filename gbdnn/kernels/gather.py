@@ -4,16 +4,15 @@
     Z = min(max(Z + start, low), high)
 
 A(i, j) is the weight of the edge from j to i. `gathered`, the reference, is one GraphBLAS
-expression. For plus_times, compiled code (`gbdnn.kernels.compiled.gather`) computes one row of A at
-a time. Threads share the edges rather than the nodes: rows with very many edges are split into
-pieces that are summed separately. The split depends on A only, so results are bitwise independent
-of the number of threads.
+expression. For plus_times, compiled code (``compiled/gather.c``) computes one row of A at a time.
+Threads share the edges rather than the nodes: rows with very many edges are split into pieces that
+are summed separately. The split depends on A only, so results are bitwise independent of the number
+of threads.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,10 +20,8 @@ import numpy as np
 
 from gbdnn.arrays.checks import are_finite
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.kernels import costs
-from gbdnn.kernels.addresses import address
-from gbdnn.kernels.compiled.record import PRODUCT, filled
-from gbdnn.kernels.worth import Code, library_of
+from gbdnn.kernels.compiled.loading import functions, required
+from gbdnn.kernels.compiled.record import Record
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import available, on_threads, share
 
@@ -67,8 +64,7 @@ def gathered(rows: SparseRows, Y: gb.Matrix, aggregate: Aggregate = "sum") -> np
 class Gather:
     """Products of a graph's matrix, given by its rows, with full matrices.
 
-    `features` is the approximate total number of features, to decide whether compiling pays. The
-    engines ``"auto"`` and ``"fused"`` compute sums in compiled code, the others in GraphBLAS.
+    The engines ``"auto"`` and ``"fused"`` compute sums in compiled code, the others in GraphBLAS.
     `nthreads` defaults to that of the engaged GraphBLAS Context, or of the configuration.
     """
 
@@ -77,15 +73,14 @@ class Gather:
         rows: SparseRows,
         aggregate: Aggregate,
         nthreads: int | None,
-        features: int,
         engine: str = "auto",
     ) -> None:
         self.rows, self._aggregate = rows, aggregate
         self._nthreads = available() if nthreads is None else nthreads
-        due = float(rows.nvals) * features
-        self._compiled = None
+        self._compiled: Callable[..., int] | None = None
         if aggregate == "sum" and engine in ("auto", "fused"):
-            self._compiled = _compiled(rows.dtype, due, forced=engine == "fused")
+            kernels = required if engine == "fused" else functions
+            self._compiled = (kernels(rows.dtype.name) or {}).get("gather")
         indptr = rows.indptr.view(np.int64)
         work = indptr + np.arange(len(indptr))
         cuts = np.searchsorted(work, np.arange(0, work[-1] + SHARE, SHARE)).clip(max=rows.nrows)
@@ -158,35 +153,42 @@ class Gather:
         rows, size, features = self.rows, Z.itemsize, Z.shape[1]
         indptr, step = rows.indptr.view(np.int64), start.strides[0] if start.ndim == 2 else 0
         source: dict[str, Any] = {
-            "indptr": indptr, "columns": rows.columns, "features": features,
+            "columns": rows.columns, "features": features,
             "weights": rows.values[:1] if rows.is_iso else rows.values,
             "weight_step": not rows.is_iso, "Y": Y, "stride": Y.strides[0] // size,
         }  # fmt: skip
         target = {
-            "start": address(start) - first * step, "start_stride": step // size,
-            "Z": address(Z) - first * Z.strides[0], "z_stride": Z.strides[0] // size,
+            "start": start, "start_stride": step // size, "Z": Z, "z_stride": Z.strides[0] // size,
             "low": float(limits[0]), "high": float(limits[1]),
         }  # fmt: skip
+
+        def record(**members: Any) -> Record:
+            """Return a record with rows counted from 0, of which the first is in Z and `start`."""
+            made = Record("product", **target, **members)
+            made.array["start"] -= first * step
+            made.array["Z"] -= first * Z.strides[0]
+            return made
+
         cuts = np.unique(self._cuts.clip(first, last))
         heavy = self._heavy[(self._heavy >= first) & (self._heavy < last)]
-        product = filled(PRODUCT, source | target)
+        product = record(**source, indptr=indptr)
         ranges = zip(cuts[:-1].tolist(), cuts[1:].tolist(), np.isin(cuts[:-1], heavy), strict=True)
         work = [(product, a, b) for a, b, is_heavy in ranges if not is_heavy]
-        nothing, sums, kept = np.zeros(features, Z.dtype), [], []
+        nothing, sums = np.zeros(features, Z.dtype), []
         for k in heavy:
             pieces = np.append(np.arange(indptr[k], indptr[k + 1], SHARE), indptr[k + 1])
             parts = np.empty((len(pieces) - 1, features), Z.dtype)
             sums.append((k, parts))
-            into = {"start": nothing, "Z": parts, "z_stride": features}
-            into |= {"indptr": pieces, "low": -np.inf, "high": np.inf}
-            product = filled(PRODUCT, source | into)
+            product = Record(
+                "product", **source, indptr=pieces, start=nothing, Z=parts, z_stride=features,
+                low=-np.inf, high=np.inf,
+            )  # fmt: skip
             work[:0] = [(product, p, p + 1) for p in range(len(parts))]
-            kept.append(pieces)
         left, flags = iter(work), []
 
         def run(_: int) -> None:
             for product, a, b in left:
-                flags.append(gather(address(product), a, b))
+                flags.append(gather(product, a, b))
 
         def stop() -> None:
             for _ in left:
@@ -196,33 +198,9 @@ class Gather:
         for k, parts in sums:  # the same product, with the pieces as neighbours
             place, ends = np.array([k]), np.array([0, len(parts)])
             numbers, one = np.arange(len(parts), dtype=np.uint64), np.ones(1, Z.dtype)
-            of_parts = {
-                "indptr": ends, "columns": numbers, "weights": one, "places": place, "Y": parts,
-                "stride": features, "features": features,
-            }  # fmt: skip
-            flags.append(gather(address(filled(PRODUCT, target | of_parts)), 0, 1))
+            product = record(
+                indptr=ends, columns=numbers, weights=one, places=place, Y=parts, stride=features,
+                features=features,
+            )  # fmt: skip
+            flags.append(gather(product, 0, 1))
         return not any(flags)
-
-
-def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., Any] | None:
-    """Return the compiled product if it is on disk, due or `forced`, else None.
-
-    It is due if the products of this process, including this one of `work` ns, take so long in
-    GraphBLAS that compiling pays. Raise MissingPackageError if it is forced and cannot be compiled.
-    """
-    code = _CODES[dtype]
-    if not forced and work < code.work_left():
-        code.went_without(work)
-        return None
-    functions = code.required() if forced else code.functions()
-    return None if functions is None else functions["gather"]
-
-
-_CODES = {
-    np.dtype(name): Code(
-        partial(library_of, name, "gather"),
-        lambda: costs.COMPILE_SMALL,
-        "compiled product with a graph",
-    )
-    for name in ("float32", "float64")
-}

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.errors import ShapeError
-from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.compiled import record as at
-from gbdnn.kernels.compiled.record import STEPS, filled, stacked
+from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
     from gbdnn.kernels.trainable import TrainableLayer
 
 __all__ = ["StepResult", "Steps", "UpdateRule"]
+
+_FORWARD, _LOSS_GRADIENT, _BACKWARD, _UPDATE = (
+    CONSTANTS[name] for name in ("FORWARD", "LOSS_GRADIENT", "BACKWARD", "UPDATE")
+)
 
 # Cache lines of inputs computed at a time. Gradients read a layer's activations once for each edge,
 # so these must stay in the second-level cache.
@@ -32,7 +35,7 @@ class UpdateRule(NamedTuple):
     """Update rule and constants of an optimizer, for compiled code."""
 
     kind: int
-    """`SGD`, `NESTEROV` or `ADAM` of `gbdnn.kernels.compiled.record`."""
+    """`SGD`, `NESTEROV` or `ADAM` of ``kernels.h``."""
 
     constants: tuple[float, float, float, float, float]
     """Momentum (Adam: both decay rates), epsilon, weight decay, and maximum norm or 0."""
@@ -62,7 +65,7 @@ class Steps:
     batch : int
         Inputs per minibatch.
     loss : int or Loss
-        `CROSS_ENTROPY` or `SQUARED_ERROR` of `gbdnn.kernels.compiled.record`, or an object
+        `CROSS_ENTROPY` or `SQUARED_ERROR` of ``kernels.h``, or an object
         whose methods `losses` and `gradient` compute in NumPy.
     rule : UpdateRule or Optimizer
         Or an object whose method `update` computes in NumPy.
@@ -73,9 +76,7 @@ class Steps:
     def __init__(
         self, layers: Sequence[TrainableLayer], *, batch: int, loss: Any, rule: Any, nthreads: int
     ) -> None:
-        from gbdnn.kernels.compiled.functions import library
-
-        self._compiled = library(layers[0].info.dtype.name, "steps").functions()["steps"]
+        self._compiled = required(layers[0].info.dtype.name)["steps"]
         self.dtype, self.batch, self.nthreads = layers[0].info.dtype, batch, nthreads
         self._loss, self._rule = loss, rule
         self.in_numpy = not (isinstance(loss, int) and isinstance(rule, UpdateRule))
@@ -98,15 +99,14 @@ class Steps:
             for blocks in self._blocks
         ]
         self._records = [
-            stacked([layer.forward_record() for layer in self.layers]),
-            stacked([
+            Record.joined([layer.forward_record() for layer in self.layers]),
+            Record.joined([
                 layer.backward_record(self.layers[max(k - 1, 0)].limits)
                 for k, layer in enumerate(self.layers)
             ]),
         ]  # fmt: skip
-        self._cuts = [layer.cuts(self.nthreads) for layer in self.layers]
-        self._edge_records = np.stack([
-            layer.edge_record(cuts) for layer, cuts in zip(self.layers, self._cuts, strict=True)
+        self._edge_records = Record.joined([
+            layer.edge_record(layer.cuts(self.nthreads)) for layer in self.layers
         ])  # fmt: skip
         self._y = np.array([[block.address for block in row] for row in self._blocks], np.int64)
         self._d = np.array([[0, *(d.address for d in row)] for row in self._gradients], np.int64)
@@ -140,30 +140,28 @@ class Steps:
         losses, hits = np.empty(count), np.empty(count, np.uint8)
         rates = np.ascontiguousarray(rates, self.dtype)
         indices = np.ascontiguousarray(indices, np.int64)
-        known: dict[str, np.ndarray | int] = {
-            "layers": len(self.layers), "forward": self._records[0],
-            "backward": self._records[1], "edges": self._edge_records,
-            "share_lines": self._share * self.dtype.itemsize // 64,
-            "stride": self._blocks[0][0].stride, "Y_blocks": self._y, "D_blocks": self._d,
-            "limits": self._limits, "batch": self.batch, "count": count,
-            "X": X, "row_stride": X.strides[0] // X.itemsize,
-            "column_stride": X.strides[1] // X.itemsize, "indices": indices, "targets": targets,
-            "sample_weights": weights, "loss": self._loss if isinstance(self._loss, int) else 0,
-            "losses": losses, "hits": hits, "optimizer": getattr(self._rule, "kind", 0),
-            "rates": rates, "constants": self._constants, "barrier": self._barrier,
-            "stopped": self._stopped, "threads": self.nthreads,
-        }  # fmt: skip
-        job = filled(STEPS, known)
+        job = Record(
+            "steps", layers=len(self.layers), forward=self._records[0],
+            backward=self._records[1], edges=self._edge_records,
+            share_lines=self._share * self.dtype.itemsize // 64,
+            stride=self._blocks[0][0].stride, Y_blocks=self._y, D_blocks=self._d,
+            limits=self._limits, batch=self.batch, count=count, X=X,
+            row_stride=X.strides[0] // X.itemsize, column_stride=X.strides[1] // X.itemsize,
+            indices=indices, targets=targets, sample_weights=weights,
+            loss=self._loss if isinstance(self._loss, int) else 0, losses=losses, hits=hits,
+            optimizer=getattr(self._rule, "kind", 0), rates=rates, constants=self._constants,
+            barrier=self._barrier, stopped=self._stopped, threads=self.nthreads,
+        )  # fmt: skip
         self._last = (count - 1) % self.batch + 1
-        passes = at.FORWARD | at.LOSS_GRADIENT | at.BACKWARD
-        found = hits if self._loss == at.CROSS_ENTROPY else None
+        passes = _FORWARD | _LOSS_GRADIENT | _BACKWARD
+        found = hits if self._loss == CONSTANTS["CROSS_ENTROPY"] else None
         if not isinstance(self._loss, int):
-            self._call(job, at.FORWARD)
-            passes, found = at.BACKWARD, self._differentiate(targets, weights, indices, losses)
+            self._call(job, _FORWARD)
+            passes, found = _BACKWARD, self._differentiate(targets, weights, indices, losses)
             if not np.isfinite(losses).all():
                 return StepResult(0, losses, found)
         if isinstance(self._rule, UpdateRule):
-            return StepResult(self._call(job, passes | at.UPDATE), losses, found)
+            return StepResult(self._call(job, passes | _UPDATE), losses, found)
         self._call(job, passes)
         update, rate, step = self._rule.update, float(numbers[0]), int(numbers[1])
         for layer in self.layers if not self._stopped[0] else ():
@@ -172,14 +170,14 @@ class Steps:
             layer.refresh()
         return StepResult(1 - int(self._stopped[0]), losses, found)
 
-    def _call(self, job: np.ndarray, passes: int) -> int:
+    def _call(self, job: Record, passes: int) -> int:
         """Call compiled code on all threads and return the number of complete steps."""
         self._barrier[:] = self._stopped[:] = 0
-        job["passes"] = passes
+        job.set(passes=passes)
         steps = [0] * self.nthreads
 
         def work(thread: int) -> None:
-            steps[thread] = self._compiled(address(job), thread)
+            steps[thread] = self._compiled(job, thread)
 
         # Calls cannot be interrupted; the caller keeps them short.
         on_threads(self.nthreads, work, stop=lambda: None, all_needed=self.nthreads > 1)

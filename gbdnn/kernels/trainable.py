@@ -21,7 +21,7 @@ import numpy as np
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
 from gbdnn.kernels import costs
-from gbdnn.kernels.compiled.record import EDGES, LAYER, filled
+from gbdnn.kernels.compiled.record import Record
 from gbdnn.model.layer import Layer
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class TrainableLayer:
         found[0], found[-1] = 0, self.ncols
         return found.astype(np.int64)
 
-    def forward_record(self) -> np.ndarray:
+    def forward_record(self) -> Record:
         """Return the compiled code's record of ``Y W + b``."""
         return self._record(
             nrows=self.nrows, ncols=self.ncols, indptr=self.indptr, rows=self.rows,
@@ -182,7 +182,7 @@ class TrainableLayer:
             pairs=self._no_pairs, limits=self.limits, panels=self._panels,
         )  # fmt: skip
 
-    def backward_record(self, limits: np.ndarray) -> np.ndarray:
+    def backward_record(self, limits: np.ndarray) -> Record:
         """Return the compiled code's record of ``D W^T``, within activation limits."""
         return self._record(
             nrows=self.ncols, ncols=self.nrows, indptr=self._transposed_indptr,
@@ -191,18 +191,18 @@ class TrainableLayer:
             panels=self._transposed_panels, masked=1,
         )  # fmt: skip
 
-    def edge_record(self, cuts: np.ndarray) -> np.ndarray:
+    def edge_record(self, cuts: np.ndarray) -> Record:
         """Return the compiled code's record of gradient and update."""
         moments, bias_moments = ([*each, None, None] for each in (self.moments, self.bias_moments))
-        return filled(EDGES, {
-            "nrows": self.nrows, "ncols": self.ncols, "edges": self.nedges, "indptr": self.indptr,
-            "rows": self.rows, "places": self.places, "weights": self.weights,
-            "gradient": self.gradient, "first": moments[0], "second": moments[1],
-            "bias": self.bias, "bias_gradient": self.bias_gradient, "bias_first": bias_moments[0],
-            "bias_second": bias_moments[1], "transposed": self._transposed,
-            "transposed_edges": self._transposed_edges, "dense": self.is_dense, "cuts": cuts,
-            "squares": self._squares, "panels": self._panels,
-        })  # fmt: skip
+        return Record(
+            "edges", nrows=self.nrows, ncols=self.ncols, edges=self.nedges, indptr=self.indptr,
+            rows=self.rows, places=self.places, weights=self.weights, gradient=self.gradient,
+            first=moments[0], second=moments[1], bias=self.bias,
+            bias_gradient=self.bias_gradient, bias_first=bias_moments[0],
+            bias_second=bias_moments[1], transposed=self._transposed,
+            transposed_edges=self._transposed_edges, dense=self.is_dense, cuts=cuts,
+            squares=self._squares, panels=self._panels,
+        )  # fmt: skip
 
     def _transpose(self) -> None:
         """Create the arrays of the transposed matrix, whose columns are the rows of this one."""
@@ -240,9 +240,8 @@ class TrainableLayer:
         high = np.inf if self.info.clip is None else self.info.clip
         self.limits = np.array([low, high], self.info.dtype)
 
-    def _record(self, **known: int | np.ndarray) -> np.ndarray:
-        numbers = {"edges": self.nedges, "weight_step": 1, "dense": self.is_dense}
-        return filled(LAYER, {**known, **numbers})
+    def _record(self, **known: int | np.ndarray) -> Record:
+        return Record("layer", **known, edges=self.nedges, weight_step=1, dense=self.is_dense)
 
     def _parts(self) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield ranges of edges, and their positions in the order of edge numbers."""

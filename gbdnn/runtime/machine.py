@@ -1,4 +1,4 @@
-"""The machine as one value: vector instructions, caches, cores, and the target of LLVM.
+"""The machine as one value: vector instructions, caches and cores.
 
 ``machine()`` reads it once. Nothing else in gbdnn asks the processor, so that choices for any
 machine can be tested on any other.
@@ -19,6 +19,9 @@ __all__ = ["Machine", "machine", "processor_name"]
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20}
+# The kernel's names of what x86-64-v3 and x86-64-v4 add.
+_AVX2 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}
+_AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _USUAL = 32 << 10, 512 << 10, 32 << 20  # bytes of the caches if the system does not tell
 
 
@@ -28,23 +31,20 @@ class Machine(NamedTuple):
     Attributes
     ----------
     vectors : {"AVX-512", "AVX2", "NEON"}
-        Vector instructions.
+        Vector instructions that choices count on.
     caches : tuple of int
         Bytes of a core's data caches of levels 1 to 3; without a third level, those of the second.
     cores : int
         Cores available to this process, by affinity and quota.
-    cpu, features : str
-        LLVM's name of the processor, and its features. Empty without llvmlite.
-    has_fma : bool
-        Whether multiply-adds are one instruction; otherwise each calls the C library.
+    level : {"AVX-512", "AVX2", "NEON", ""}
+        Vector instructions of the compiled kernels that this processor runs; empty if there are
+        none for it.
     """
 
     vectors: str
     caches: tuple[int, int, int]
     cores: int
-    cpu: str
-    features: str
-    has_fma: bool
+    level: str
 
 
 def machine() -> Machine:
@@ -65,18 +65,14 @@ def processor_name() -> str:
 
 
 def _read() -> Machine:
-    kind, flags = platform.machine(), _cpuinfo().get("flags", "").split()
-    is_arm, is_x86 = kind in ("aarch64", "arm64"), kind in ("x86_64", "AMD64", "i386", "i686")
-    vectors = "NEON" if is_arm else "AVX-512" if "avx512f" in flags else "AVX2"
-    try:
-        import llvmlite.binding as llvm
-    except ImportError:
-        cpu, features, has_fma = "", "", True
+    flags = set(_cpuinfo().get("flags", "").split())
+    if platform.machine() in ("aarch64", "arm64"):
+        level = "NEON"
+    elif flags >= _AVX2:
+        level = "AVX-512" if flags >= _AVX2 | _AVX512 else "AVX2"
     else:
-        found = llvm.get_host_cpu_features()
-        cpu, features = llvm.get_host_cpu_name(), found.flatten()
-        has_fma = not is_x86 or bool(found.get("fma"))
-    return Machine(vectors, _caches(), cores(), cpu, features, has_fma)
+        level = ""
+    return Machine(level or "AVX2", _caches(), cores(), level)
 
 
 def _caches() -> tuple[int, int, int]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_word, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.kernels.compiled import record
+from gbdnn.kernels.compiled.record import CONSTANTS
 from gbdnn.runtime.first_use import is_object
 
 if TYPE_CHECKING:
@@ -204,7 +204,10 @@ def loss_named(loss: Any) -> Loss | None:
 def compiled_loss(loss: Loss) -> int | None:
     """Return the number of a loss in compiled code; None if it computes in NumPy."""
     # Subclasses may have other methods.
-    codes = {CrossEntropy: record.CROSS_ENTROPY, SquaredError: record.SQUARED_ERROR}
+    codes = {
+        CrossEntropy: CONSTANTS["CROSS_ENTROPY"],
+        SquaredError: CONSTANTS["SQUARED_ERROR"],
+    }
     return codes.get(type(loss))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_flag, as_list, require_method, whole_number
 from gbdnn.errors import ArgumentError
-from gbdnn.kernels.compiled import record
+from gbdnn.kernels.compiled.record import CONSTANTS
 from gbdnn.kernels.steps import UpdateRule
 from gbdnn.runtime.first_use import shown
 
@@ -112,7 +112,7 @@ class SGD:
     @property
     def rule(self) -> UpdateRule:
         """Update rule for compiled code."""
-        kind = record.NESTEROV if self.nesterov else record.SGD
+        kind = CONSTANTS["NESTEROV" if self.nesterov else "SGD"]
         return UpdateRule(kind, (self.momentum, 0.0, 0.0, self.weight_decay, self.clip_norm or 0.0))
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -171,7 +171,7 @@ class Adam:
         """Update rule for compiled code."""
         decay, norm = self.weight_decay, self.clip_norm or 0.0
         constants = (self.beta1, self.beta2, self.epsilon, decay, norm)
-        return UpdateRule(record.ADAM, constants)
+        return UpdateRule(CONSTANTS["ADAM"], constants)
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return two factors for each step, counted from 1."""

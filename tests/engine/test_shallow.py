@@ -17,9 +17,9 @@ from gbdnn import errors
 from gbdnn.arrays.sources import DenseRows
 from gbdnn.engine import plan as choice
 from gbdnn.kernels import costs, fused_shares
-from gbdnn.kernels.compiled import shares, table
-from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import JOB, filled
+from gbdnn.kernels.compiled import table
+from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.kernels.fused import FUSED
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -219,14 +219,14 @@ def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on,
 
 def test_a_call_ends_after_its_helpers():
     """A helper that is still in the call would change the next one."""
-    counters = np.zeros(shares.PROGRESS, np.int64)
-    counters[shares.WITHIN] = -1  # one helper
-    job = filled(JOB, {"counters": counters})  # no layers
-    call = threading.Thread(target=functions("float32")["lead"], args=(job.ctypes.data,))
+    counters = np.zeros(CONSTANTS["PROGRESS"], np.int64)
+    counters[CONSTANTS["WITHIN"]] = -1  # one helper
+    job = Record("job", counters=counters)  # no layers
+    call = threading.Thread(target=required("float32")["lead_block"], args=(job,))
     call.start()
     call.join(0.1)
     assert call.is_alive()
-    counters[shares.WITHIN] = 0
+    counters[CONSTANTS["WITHIN"]] = 0
     call.join(60)
     assert not call.is_alive()
 
@@ -251,8 +251,8 @@ def test_neurons_are_divided_without_gaps():
     layer = Dense(np.tile(np.eye(6, 1) + np.eye(6, 1, -3), 31), np.zeros(31), activation="relu")
     whole = FUSED.prepare(network([layer])[0], None, None)
     records = table.shares(whole, 3)
-    assert records["ncols"].tolist() == [10, 10, 11]
-    assert records["edges"].tolist() == [20, 20, 22]
+    assert records.array["ncols"].tolist() == [10, 10, 11]
+    assert records.array["edges"].tolist() == [20, 20, 22]
     assert whole.arrays["pairs"][[9, 10, 19, 20]].tolist() == [0, 1, 0, 1]
 
 

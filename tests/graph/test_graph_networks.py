@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 import gbdnn
 from gbdnn import errors, graph
-from gbdnn.kernels import gather
 
 
 def weights(rng, shape, density):
@@ -65,7 +64,6 @@ case = cache(Case)
 
 @pytest.fixture(params=["auto", "graphblas"])
 def engine(request, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE_SMALL", -1)  # auto compiles small products, too
     return request.param
 
 

@@ -7,7 +7,6 @@ import scipy.sparse as sp
 import gbdnn
 from gbdnn import errors, graph
 from gbdnn.kernels import gather
-from gbdnn.runtime.machine import machine
 
 WIDTHS = [1, 3, 16, 40, 64, 65, 130]
 
@@ -89,7 +88,6 @@ def test_a_stored_zero_and_a_missing_one_are_the_same():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pieces_and_threads_give_the_same_bits(seed, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE_SMALL", -1)
     in_pieces(monkeypatch)
     A, X, _ = case(3 * seed + 1, np.float32)
     assert np.diff(A.indptr).max() > 16
@@ -196,12 +194,3 @@ def test_errors(engine):
             graph.propagate(np.diag([1, bad, 1]), X, engine=engine)
     with pytest.raises(errors.NonFiniteError, match="hop 2: A Y overflows float32"):
         graph.propagate(A * 1e30, X.astype(np.float32), hops=3, engine=engine)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_the_product_can_be_compiled(monkeypatch, dtype):
-    """Otherwise GraphBLAS computes it, with a warning, and all others of these tests pass."""
-    if not machine().has_fma:
-        pytest.skip("no fused multiply-adds")
-    monkeypatch.setattr(gather.costs, "COMPILE_SMALL", -1)
-    assert gather._compiled(np.dtype(dtype), 0, forced=False) is not None

@@ -53,24 +53,6 @@ def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
     assert kernels == {"fused"}
 
 
-def test_a_network_in_many_calls_is_prepared_when_the_calls_took_as_long(monkeypatch):
-    monkeypatch.setattr(costs, "PREPARE_AT_ONCE", 0.0)
-    for overhead in ("RUN", "FULL_CALL", "DENSE_COPY", "PREPARE_LAYER"):
-        monkeypatch.setattr(costs, overhead, 0.0)
-    monkeypatch.setattr(costs, "PREPARE_EDGE", 2.5 * 40 * costs.speeds().full)
-    gbdnn.infer([np.eye(2)], np.eye(2), engine="fused", dtype="FP32")  # compiled code is loaded
-    net, X = gbdnn.Network([np.ones((40, 40), "f4")] * 2), np.ones((40, 40), "f4")
-
-    def kernels(net, X):
-        records = []
-        gbdnn.infer(net, X, callback=records.append)
-        return {each.kernel for each in records}
-
-    assert [kernels(net, X) for _ in range(4)] == [{"full"}, {"full"}, {"fused"}, {"fused"}]
-    assert kernels(net, X[:1]) == {"fused"}
-    assert kernels(gbdnn.Network(net), X) == {"full"}
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_blocks_are_aligned_and_the_product_is_in_place(dtype):
     block = Buffers(np.dtype(dtype), 10**6).get(100, 48)

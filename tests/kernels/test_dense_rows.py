@@ -1,34 +1,19 @@
 """Copies between feature arrays and blocks, for the squares of each width of registers."""
 
-from functools import cache
-
 import numpy as np
 import pytest
+from built import SHAPES as LINES
+from built import kernels
 
-from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.compiled import functions as module
-from gbdnn.kernels.compiled.library import Library
 
-CASES = [(dtype, lines) for dtype in ("float32", "float64") for lines in (2, 4)]
-
-
-@cache
-def compiled(dtype, lines):
-    """Return a library with the two copies for this width of registers."""
-
-    def make(_):
-        made = module._make(dtype, "blocks", lines)
-        return {name: made[name] for name in ("from_dense", "to_dense")}
-
-    return Library(make, {"from_dense": 9, "to_dense": 8}, [], f"copies{lines}")
+CASES = [(dtype, lines) for dtype in ("float32", "float64") for lines in LINES]
 
 
 @pytest.fixture(params=CASES, ids=str)
-def copies(request, monkeypatch):
+def copies(request):
     """The compiled copies, and their dtype."""
-    monkeypatch.setenv("GBDNN_CACHE_DIR", "")
-    return compiled(*request.param).functions(), np.dtype(request.param[0])
+    return kernels(*request.param), np.dtype(request.param[0])
 
 
 SHAPES = [(1, 1), (3, 40), (4, 5), (8, 9), (9, 7), (16, 16), (17, 33), (33, 10), (40, 1024)]
@@ -45,9 +30,7 @@ def read(functions, X, *, ids=None, positions=None):
     Y = AlignedBlock(nrows, count, X.dtype)
     Y._memory[:] = np.nan
     strides = [each // X.itemsize for each in X.strides]
-    bits = functions["from_dense"](
-        address(X), *strides, address(ids), count, address(positions), Y.address, Y.stride, nrows
-    )
+    bits = functions["from_dense"](X, *strides, ids, count, positions, Y, Y.stride, nrows)
     return Y, np.array([bits]).astype(f"u{X.itemsize}").view(X.dtype)[0]
 
 
@@ -101,9 +84,8 @@ def test_columns_of_the_block_become_rows(copies, shape):
         found = np.full((shape[0] + 3, shape[1]), 7, dtype)
         present = np.full(found.shape, 7, np.uint8)
         entries = functions["to_dense"](
-            Y.address, Y.stride, shape[1], address(ids), shape[0], address(found), shape[1],
-            address(present if has_marks else None),
-        )  # fmt: skip
+            Y, Y.stride, shape[1], ids, shape[0], found, shape[1], present if has_marks else None
+        )
         np.testing.assert_array_equal(found[ids], X)
         others = np.setdiff1d(np.arange(len(found)), ids)
         assert (found[others] == 7).all()

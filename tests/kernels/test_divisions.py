@@ -57,10 +57,10 @@ def require_division(firsts, sizes, whole):
 def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
     layer = network([some_layer(11, ncols, density, seed, iso=iso)])[0]
     whole = FUSED.prepare(layer, None, None)
-    records = table.shares(whole, count)
-    firsts = (records["places"] - whole.record["places"]) // 4
+    records = table.shares(whole, count).array
+    firsts = (records["places"] - whole.record.array["places"]) // 4
     require_division(firsts, records["ncols"], ncols)
-    edges = 11 * ncols if whole.record["dense"] else layer.edges
+    edges = 11 * ncols if whole.record.array["dense"] else layer.edges
     assert records["edges"].sum() == edges
 
 
@@ -69,7 +69,9 @@ def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
 def test_shares_of_the_neurons_of_a_single_input(ncols, density, count, seed):
     layer = network([some_layer(11, ncols, density, seed)])[0]
     found = FUSED.prepare_single(layer, 0.4, count)
-    firsts, sizes = ([int(share.record[at]) for share in found] for at in ("first", "ncols"))
+    firsts, sizes = (
+        [int(share.record.array[at][0]) for share in found] for at in ("first", "ncols")
+    )
     assert len(found) == count
     require_division(firsts, sizes, ncols)
 
@@ -191,7 +193,7 @@ def test_units_of_a_graph_product(nodes, share, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gather, "SHARE", share)
         patch.setattr(gather, "HEAVY", 2 * share)
-        cuts = gather.Gather(rows, "sum", 3, 1, "graphblas")._cuts
+        cuts = gather.Gather(rows, "sum", 3, "graphblas")._cuts
     require_division(cuts[:-1], np.diff(cuts), nodes)
 
 

@@ -2,20 +2,19 @@
 
 import itertools
 import re
-from types import SimpleNamespace
 
 import graphblas as gb
 import numpy as np
 import pytest
+from built import SHAPES, kernels
 from conftest import network
 from oracles import Dense, dense_inference, dense_layer
 
 import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.kernels import costs
+from gbdnn.kernels import costs, fused_chain
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
-from gbdnn.kernels.compiled import table
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.kernel import ChainLayers
@@ -96,7 +95,7 @@ def advance(weights, X, dtype="FP32", *, droppable=False, tidy=False, width=None
 def chain(weights, dtype, *, droppable=False, position=None):
     """The chain of some prepared layers."""
     infos = [
-        gbdnn.model.LayerInfo((int(each.record["nrows"]), each.ncols), 1, 1.0, dtype)
+        gbdnn.model.LayerInfo((int(each.record.array["nrows"][0]), each.ncols), 1, 1.0, dtype)
         for each in weights
     ]
     count = len(weights)
@@ -126,12 +125,6 @@ def through(weights, Y, Z, dtype, *, droppable=False, tidy=False):
     except errors.NonFiniteError as err:
         return Y, int(re.match(r"layer (\d+)", str(err))[1])
     return Y, -1
-
-
-@pytest.fixture(autouse=True)
-def addresses_are_checked(monkeypatch):
-    """As in Python's development mode."""
-    monkeypatch.setattr(table, "sys", SimpleNamespace(flags=SimpleNamespace(dev_mode=True)))
 
 
 @pytest.mark.pairwise
@@ -301,26 +294,9 @@ def test_rows_into_a_block_and_out_of_it(dtype, shuffled, iso):
     assert some.matrix().nvals == np.count_nonzero(dense[5:70])
 
 
-@pytest.mark.parametrize("density", [0.2, 1.0])
-def test_an_address_outside_of_its_array_is_found(density):
-    random = np.random.default_rng(0)
-    W = np.where(random.random((40, 50)) < density, 1.0, 0)
-    layer = FUSED.prepare(gbdnn.Network([W])[0], None, None)
-    assert len(table.shares(layer, 3)) == 3
-    records = table.layer_table([layer, None], [True, True], [False, True])
-    records["weights"][0] += layer.arrays["weights"].nbytes + 8
-    with pytest.raises(AssertionError, match=r"weights of a record begins \d+ bytes after"):
-        table.check(records, [layer, None])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     """Those for AVX-512 and those for AVX2, on whatever runs this."""
-    from gbdnn.kernels.compiled import functions as module
-    from gbdnn.kernels.compiled.library import Library
-
-    monkeypatch.setenv("GBDNN_CACHE_DIR", "")
     random = np.random.default_rng(3)
     pattern = np.kron(np.ones((8, 8)), random.random((12, 12)) < 0.3)
     layers = [
@@ -331,17 +307,11 @@ def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     ]
     name = {"float32": "FP32", "float64": "FP64"}[dtype]
     weights, X = prepared(layers, name), features(random, 300, 96)
-    assert [bool(each.record["dense"]) for each in weights].count(True) == 1
+    assert [bool(each.record.array["dense"]) for each in weights].count(True) == 1
     answers = []
-    for pair_lines in (2, 4):
-        library = Library(  # owns the code
-            lambda _, lines=pair_lines: {"chain": module._make(dtype, "blocks", lines)["chain"]},
-            {"chain": 10},
-            [],
-            f"test{pair_lines}",
-        )
-        made = library.functions()
-        monkeypatch.setattr(module, "functions", lambda _, made=made: made)
+    for pair_lines in SHAPES:
+        made = kernels(dtype, pair_lines)
+        monkeypatch.setattr(fused_chain, "required", lambda _, made=made: made)
         for inputs in (300, 71, 33, 16, 1):
             answers.append(advance(weights, X[:inputs], name)[0])
     expected = dense_inference(layers, X)

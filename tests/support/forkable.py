@@ -1,6 +1,6 @@
 """What `forked` imports before it forks: gbdnn, and GraphBLAS on one thread."""
 
-import gbdnn.kernels.compiled.library  # noqa: F401
+import gbdnn.kernels.compiled.loading  # noqa: F401
 from gbdnn.runtime.first_use import gb
 
 NTHREADS = gb.ss.config["nthreads"]

@@ -34,16 +34,14 @@ MACHINES = {
 
 
 def named(name: str) -> Machine:
-    """Return a machine with the constants of `name`, whose code this processor can run."""
+    """Return a machine with the properties of `name`, and kernels that this processor runs."""
     vectors, caches, cores = MACHINES[name]
     return this_machine()._replace(vectors=vectors, caches=caches, cores=cores)
 
 
 IS_AVX2 = "GBDNN_TEST_AVX2" in os.environ
-if IS_AVX2:  # compile for AVX2, also where there is AVX-512
-    machine_module._current = named("Zen 3, 16 cores")._replace(
-        cpu="x86-64-v3", features="", has_fma=True
-    )
+if IS_AVX2:  # also where there is AVX-512
+    machine_module._current = named("Zen 3, 16 cores")._replace(level="AVX2")
 
 
 def using(name: str) -> AbstractContextManager[object]:

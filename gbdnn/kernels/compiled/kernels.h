@@ -22,6 +22,7 @@ A member of a structure has eight bytes: a number, or the address of an array. *
 
 #define EXPORT __attribute__((visibility("default")))
 #define INLINED static inline __attribute__((always_inline))
+#define APART static __attribute__((noinline))
 
 typedef REAL real;
 typedef BITS bits;
@@ -247,9 +248,9 @@ INLINED line fma_line(line w, line y, line s) { return __builtin_elementwise_fma
 /* min(max(z, low), high). NaN stays NaN, and -0 becomes 0. */
 INLINED line between(line z, real low, real high)
 {
-    z += 0;
     z = (line)low > z ? (line)low : z;
-    return (line)high < z ? (line)high : z;
+    z = (line)high < z ? (line)high : z;
+    return z + 0;
 }
 
 /* s where low < y < high, else 0. */
@@ -280,6 +281,9 @@ INLINED int64_t whole_lines(int64_t count) { return (count + LANES - 1) / LANES 
 INLINED int64_t atomic_add(int64_t *at, int64_t x) { return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST); }
 INLINED int64_t atomic_read(int64_t *at) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); }
 INLINED void atomic_write(int64_t *at, int64_t x) { __atomic_store_n(at, x, __ATOMIC_SEQ_CST); }
+
+/* The processor's cycle counter, or 0 if it has none. */
+INLINED int64_t ticks(void) { return (int64_t)__builtin_readcyclecounter(); }
 
 /* The processor's hint for loops that wait. */
 void relax(void);

@@ -1,30 +1,30 @@
-"""A network's layers for compiled code: one record of integers, mostly addresses, per layer.
+"""A network's layers for compiled code: one record per layer.
 
 Layers of any size, with one bias or one per neuron and iso-valued or distinct weights, form one
-array, whose address is passed to compiled functions. Columns of a layer are sorted by their rows if
-most have those of another one, so that a tile computes them in pairs; else by degree. Panels and
-dense layers keep their order. The position of a neuron in the block does not depend on it.
+table. Columns of a layer are sorted by their rows if most have those of another one, so that a tile
+computes them in pairs; else by degree. Panels and dense layers keep their order. The position of a
+neuron in the block does not depend on it.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gbdnn.kernels import costs
-from gbdnn.kernels.addresses import address
-from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import DENSE_GROUP, LAYER, NEAR, filled, stacked
+from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["FusedLayer", "layer_table", "prepare", "shares"]
+
+DENSE_GROUP, NEAR = CONSTANTS["DENSE_GROUP"], CONSTANTS["NEAR"]
 
 
 class FusedLayer(NamedTuple):
@@ -34,8 +34,7 @@ class FusedLayer(NamedTuple):
     and ``weights`` (one per edge, or one for all) are the columns; ``bias`` has one value or one
     per column; ``places`` (uint32) is the neuron of each column; ``pairs`` is 1 where a column and
     the next have the same rows and are computed together; ``limits`` are the least and greatest
-    activation. A dense layer stores all weights by column and has no ``rows``. ``record`` holds the
-    addresses.
+    activation. A dense layer stores all weights by column and has no ``rows``.
 
     For single inputs the arrays hold the rows of some columns of W: ``first`` is the first of these
     columns, and ``rows`` (uint16 or uint32) are column numbers counted from it. One weight for all
@@ -44,7 +43,7 @@ class FusedLayer(NamedTuple):
 
     ncols: int
     arrays: dict[str, np.ndarray]
-    record: np.ndarray
+    record: Record
 
 
 def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
@@ -85,8 +84,7 @@ def _order(columns: SparseRows, info: LayerInfo) -> tuple[np.ndarray, bool]:
     """Return the order of columns by pattern, and whether most columns equal a neighbour."""
     ncols, mean = columns.nrows, np.empty(columns.nrows)
     mark = np.empty(ncols, np.uint64)
-    given = columns.indptr, columns.columns
-    functions(info.dtype.name)["patterns"](*map(address, given), ncols, *map(address, (mean, mark)))
+    required(info.dtype.name)["patterns"](columns.indptr, columns.columns, ncols, mean, mark)
     order = np.lexsort((mark, mean))
     marks = mark[order]
     return order, 2 * int(np.count_nonzero(marks[1:] == marks[:-1])) >= ncols
@@ -102,10 +100,8 @@ def _arranged(
         "rows": np.empty(columns.nvals, np.uint32),
         "weights": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
     }
-    functions(info.dtype.name)[name](
-        *map(address, (columns.indptr, columns.columns, None if columns.is_iso else weights)),
-        *map(address, how), *map(address, made.values()),
-    )  # fmt: skip
+    given = columns.indptr, columns.columns, None if columns.is_iso else weights
+    required(info.dtype.name)[name](*given, *how, *made.values())
     return made
 
 
@@ -144,7 +140,7 @@ def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str
 
 
 def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> FusedLayer:
-    """Return the arrays with a record of their addresses, 0 for missing ones."""
+    """Return the arrays with their record."""
     low = 0 if info.activation == "relu" else -np.inf
     high = np.inf if info.clip is None else info.clip
     arrays = arrays | {"limits": np.array([low, high], info.dtype)}
@@ -158,15 +154,16 @@ def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> Fu
         "panels": 1,
         **numbers,
     }
-    return FusedLayer(info.ncols, arrays, filled(LAYER, {**arrays, **numbers}))
+    return FusedLayer(info.ncols, arrays, Record("layer", **arrays, **numbers))
 
 
-def shares(layer: FusedLayer, count: int) -> np.ndarray:
+def shares(layer: FusedLayer, count: int) -> Record:
     """Return records of `count` shares of a layer's columns, with about equally many edges.
 
-    The records point to the layer's arrays. A layer in panels cannot be divided.
+    A layer in panels cannot be divided.
     """
-    arrays, record, parts = layer.arrays, layer.record, np.arange(count + 1) / count
+    arrays, parts = layer.arrays, np.arange(count + 1) / count
+    record, found = layer.record.array[0], Record.joined([layer.record] * count)
     if record["dense"]:
         indptr = record["nrows"] * np.arange(layer.ncols + 1)
         ends = np.rint(parts * layer.ncols / DENSE_GROUP).astype(np.int64) * DENSE_GROUP
@@ -176,22 +173,20 @@ def shares(layer: FusedLayer, count: int) -> np.ndarray:
         ends = np.searchsorted(indptr, parts * indptr[-1])
         ends -= (arrays["pairs"][ends - 1] != 0) & (ends > 0)  # a pair is in one share
     ends[-1] = layer.ncols
-    found = np.repeat(record, count)
-    found["ncols"], found["edges"] = np.diff(ends), np.diff(indptr[ends])
+    found.array["ncols"], found.array["edges"] = np.diff(ends), np.diff(indptr[ends])
     size = arrays["weights"].itemsize
     strides = {"places": 4, "bias": size * int(record["bias_step"])}
     dense = {"weights": size * int(record["nrows"])}
     strides |= dense if record["dense"] else {"indptr": 8, "pairs": 1}
-    for field, stride in strides.items():
-        found[field] += ends[:-1] * stride
-    check(found, [layer] * count)
+    for name, stride in strides.items():
+        found.array[name] += ends[:-1] * stride
     return found
 
 
 def layer_table(
     layers: Iterable[FusedLayer | None], droppable: Iterable[bool], checked: Iterable[bool]
-) -> np.ndarray:
-    """Return the records of consecutive layers, which point to the layers' arrays.
+) -> Record:
+    """Return the records of consecutive layers.
 
     Parameters
     ----------
@@ -202,25 +197,6 @@ def layer_table(
     checked : sequence of bool
         For each layer, whether to check that its sums are finite.
     """
-    layers = list(layers)
-    found = stacked([None if layer is None else layer.record for layer in layers])
-    found["counted"], found["checked"] = list(droppable), list(checked)
-    check(found, layers)
+    found = Record.joined([None if layer is None else layer.record for layer in layers])
+    found.array["counted"], found.array["checked"] = list(droppable), list(checked)
     return found
-
-
-def check(records: np.ndarray, layers: Sequence[FusedLayer | None]) -> None:
-    """In Python's development mode (``python -X dev``), check the addresses in layers' records.
-
-    Compiled code would read any memory.
-
-    Raises
-    ------
-    AssertionError
-        An address is not in an array of this layer.
-    """
-    for record, layer in zip(records, layers, strict=True) if sys.flags.dev_mode else ():
-        for name, array in () if layer is None else layer.arrays.items():
-            past = int(record[name]) - address(array)
-            if not 0 <= past <= array.nbytes:
-                raise AssertionError(f"{name} of a record begins {past} bytes after its array")

@@ -1,0 +1,114 @@
+"""Compile the kernels for each level of vector instructions.
+
+    python gbdnn/kernels/compiled/build.py
+
+makes the libraries of this platform in the folder of the sources, for a checkout that is used in
+place. The build of a wheel calls `build` for its own platform. The compiler is that of the package
+``ziglang``, which needs no other compiler or headers, and makes code for other platforms, too.
+
+This file imports nothing of gbdnn, whose dependencies a build lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HERE = Path(__file__).parent
+DTYPES = {"float32": ("float", "uint32_t"), "float64": ("double", "uint64_t")}
+OPTIONS = (
+    *("-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC"),
+    *("-fvisibility=hidden", "-s", "-Wall", "-Wextra"),
+)
+
+
+class Level(NamedTuple):
+    """A kind of processor: the compiler's names, and the cache lines of the widest paired tile."""
+
+    target: str
+    cpu: str
+    pair_lines: int
+
+
+# Levels by the tag of a wheel, the best one first. With AVX-512 there are 32 registers of a cache
+# line, otherwise fewer or smaller ones.
+PLATFORMS = {
+    "manylinux_2_28_x86_64": {
+        "AVX-512": Level("x86_64-linux-gnu.2.28", "x86_64_v4", 4),
+        "AVX2": Level("x86_64-linux-gnu.2.28", "x86_64_v3", 2),
+    },
+    "manylinux_2_28_aarch64": {"NEON": Level("aarch64-linux-gnu.2.28", "generic", 2)},
+    "macosx_11_0_arm64": {"NEON": Level("aarch64-macos.11.0", "apple_m1", 2)},
+}
+
+
+def this_platform() -> str:
+    """Return the tag of this machine's wheels, which may have no libraries."""
+    system = {"Linux": "manylinux_2_28", "Darwin": "macosx_11_0"}.get(platform.system(), "other")
+    return f"{system}_{platform.machine()}"
+
+
+def sources() -> list[Path]:
+    """Return the C files."""
+    return sorted(HERE.glob("*.c"))
+
+
+def file_name(level: Level, dtype: str) -> str:
+    """Return the name of a library, with a hash of its sources and of how they are compiled."""
+    texts = [file.read_bytes() for file in (*sources(), *sorted(HERE.glob("*.h")))]
+    texts += [repr((OPTIONS, level, DTYPES[dtype])).encode()]
+    digest = hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+    return f"{level.cpu}-{dtype}-{digest}.so"
+
+
+def command(level: Level, dtype: str, out: Path, *options: str) -> list[str]:
+    """Return the command that compiles a library."""
+    target, cpu, pair_lines = level
+    real, bits = DTYPES[dtype]
+    return [
+        *(sys.executable, "-m", "ziglang", "cc", *OPTIONS, "-target", target, f"-mcpu={cpu}"),
+        *(f"-DREAL={real}", f"-DBITS={bits}", f"-DPAIR_LINES={pair_lines}", *options),
+        *(*map(str, sources()), "-lm", "-o", str(out)),
+    ]
+
+
+def build(
+    folder: Path, levels: Iterable[Level], dtypes: Iterable[str] = tuple(DTYPES)
+) -> list[Path]:
+    """Compile libraries into a folder, unless they are there; return their paths.
+
+    Raises
+    ------
+    RuntimeError
+        A file does not compile, or the package ziglang is missing.
+    """
+    folder.mkdir(exist_ok=True)
+
+    def compiled(level: Level, dtype: str) -> Path:
+        path = folder / file_name(level, dtype)
+        if not path.exists():
+            made = path.with_suffix(".new")
+            done = subprocess.run(command(level, dtype, made), capture_output=True, text=True)  # noqa: S603
+            if done.returncode:
+                raise RuntimeError(f"cannot compile the kernels for {level.cpu}:\n{done.stderr}")
+            made.replace(path)
+        return path
+
+    wanted = [(level, dtype) for level in levels for dtype in dtypes]
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda each: compiled(*each), wanted))
+
+
+if __name__ == "__main__":
+    folder = HERE / "libraries"
+    made = build(folder, PLATFORMS.get(this_platform(), {}).values())
+    for old in {*folder.iterdir()} - {*made}:
+        old.unlink()
