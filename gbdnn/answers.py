@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import finite, floating, require_room
+from gbdnn.arrays.checks import FEWER_ROWS, finite, floating, require_room
 from gbdnn.arrays.matrices import (
     as_held,
     as_matrix,
@@ -100,7 +100,7 @@ def argmax(Y: Any) -> np.ndarray:
         return np.concatenate([np.zeros(0, np.int64), *map(_argmax, _blocks(Y))])
     own = dtype_of(Y)  # integers stay integers: FP32 cannot represent all of them
     dtype = own if own.kind in "biu" else None
-    require_room(8 * nrows, f"argmax: Y is {nrows} x {ncols}: its rows")
+    require_room(8 * nrows, f"argmax: Y is {nrows} x {ncols}: its rows", FEWER_ROWS)
     if (hyper := HyperRows.of(Y, dtype)) is not None:
         found = np.zeros(nrows, np.int64)
         found[hyper.ids] = _argmax(hyper.rows)

@@ -296,7 +296,7 @@ def infer_to_store(
     *,
     executor: Any = None,
     batch: int | None = None,
-    restart: bool = False,
+    replace: bool = False,
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[Options],
 ) -> StoredFeatures:
@@ -317,7 +317,7 @@ def infer_to_store(
         the weights are read once per part. Default: that of the earlier call; else 16,384, or
         65,536 for networks on disk and those of more than 120 layers; with `executor` 1/64 of the
         inputs, between 2,048 and 16,384.
-    restart : bool, default False
+    replace : bool, default False
         Discard a different, unfinished run in the folder, or replace a finished store when the new
         result is complete. Parts of the same run are kept: the same call continues it.
     progress : callable, optional
@@ -356,7 +356,7 @@ def infer_to_store(
     [[1.5, 0.5, 0.5], [0.5, 1.5, 0.5]]
     """
     require_callable(progress, "progress")
-    as_flag(restart, "restart")
+    as_flag(replace, "replace")
     as_path(path)
     if batch is not None:
         whole_number(batch, "batch", least=1)
@@ -371,7 +371,7 @@ def infer_to_store(
     workers = _workers(here() if executor is None else executor, run, is_dealt=False)
     with engaged(run["nthreads"] if workers.is_caller else None):
         return infer_to_store_over(
-            net, features, path, workers, batch=batch, restart=restart, progress=progress,
+            net, features, path, workers, batch=batch, replace=replace, progress=progress,
             options=run,
         )  # fmt: skip
 

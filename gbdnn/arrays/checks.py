@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "FEWER_ROWS",
     "are_finite",
     "as_array",
     "as_bytes",
@@ -258,15 +259,19 @@ def are_finite(values: np.ndarray) -> bool:
     return bool(np.isfinite(total) or np.isfinite(values).all())
 
 
-def require_room(needed: int, what: str) -> None:
-    """Raise TooLargeError if `needed` bytes exceed a quarter of the machine's memory."""
+FEWER_ROWS = "pass only those with entries, such as X[gbdnn.categories(X), :].new()"
+"""The remedy of `require_room` for a matrix with many rows."""
+
+
+def require_room(needed: int, what: str, remedy: str = "", *, share: float = 0.25) -> None:
+    """Raise TooLargeError if `needed` bytes exceed a share of the machine's memory."""
     if needed <= _SMALL:
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory / 4:
+    if needed > memory * share:
         raise TooLargeError(
-            f"{what} need {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f};"
-            " pass only those with entries, such as X[gbdnn.categories(X), :].new()"
+            f"{what} need {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f}"
+            f"{remedy and '; '}{remedy}"
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
-from gbdnn.arrays.checks import finite, floating, require_exact, require_room
+from gbdnn.arrays.checks import FEWER_ROWS, finite, floating, require_exact, require_room
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of, to_array
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import ShapeError
@@ -231,7 +231,7 @@ def _source_of(features: Any, dtype: np.dtype) -> RowSource:
     if isinstance(features, np.ndarray):
         return DenseRows(np.asarray(features), dtype)
     floating(dtype_of(features), "features")
-    require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
+    require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone", FEWER_ROWS)
     if is_dense(features):
         return DenseRows(to_array(features), dtype)
     return _held(features, dtype) or as_rows(features, what="features", dtype=dtype)

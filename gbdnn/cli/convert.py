@@ -38,6 +38,10 @@ def convert(
         Literal["entries", "all"] | None,
         Option(help=f"Bias rule: {options.defaults('bias_rule')}."),
     ] = None,
+    activation: Annotated[
+        Literal["relu", "identity"] | None,
+        Option(help="torch, where it is required: activation of all layers but the last."),
+    ] = None,
     clip: options.Clip = None,
     last_activation: Annotated[
         Literal["relu", "identity"] | None,
@@ -65,13 +69,16 @@ def convert(
       gbdnn convert model.onnx net --force
     """  # noqa: D301 -- \b keeps the lines of the examples
     given = options.reading(
-        format=from_, layers=layers, bias=bias, bias_rule=bias_rule, clip=clip,
-        last_activation=last_activation, logits=logits or None, dtype=dtype,
+        format=from_, layers=layers, bias=bias, bias_rule=bias_rule,
+        activation=activation, clip=clip, last_activation=last_activation, logits=logits or None,
+        dtype=dtype,
     )  # fmt: skip
     form = FORMATS[to] if to else target_format(out)
     if form is STORE or not form.mark:
         outputs.require_free(out, stored=form is STORE, force=force)
     with Bar() as bar:
         bar.begin("converting")
-        lost = io.convert(source, out, to=form.name, lossy=lossy, progress=bar.show, **given)
+        lost = io.convert(
+            source, out, to=form.name, lossy=lossy, replace=force, progress=bar.show, **given
+        )
     say(f"{out}: {form.name}" + (f", without {', '.join(lost)}" if lost else ""), out)

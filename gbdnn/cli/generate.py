@@ -56,11 +56,11 @@ def generate(
         bar.begin("generating")
         if features is None:
             net = gbdnn.radixnet(neurons, layers or 120, seed=seed or 0, lazy=True)
-            write(net, out, STORE if stored else TSV, progress=bar.show)
+            write(net, out, STORE if stored else TSV, progress=bar.show, replace=force)
             content = f"{len(net)} layers of {neurons} neurons, {net.edges} edges"
         else:
             pixels = digits() if features == "digits" else read_idx(Path(features))
             X = features_from_images(pixels, neurons, inputs=inputs)
-            (gbdnn.save if stored else write_tsv)(X, out)
+            (gbdnn.save if stored else write_tsv)(X, out, replace=force)
             content = f"{X.nrows} inputs of {X.ncols} neurons, {X.nvals} entries"
     say(f"{out}: {content}", out)

@@ -55,7 +55,7 @@ def infer(
         bool, Option("--pipeline", help="Split the layers over MPI ranks; needs mpiexec -n 4 ...")
     ] = False,
     force: Annotated[
-        bool, Option("--force", "--restart", help="Replace other existing output, complete or not.")
+        bool, Option("--force", help="Replace other existing output, complete or not.")
     ] = False,
 ) -> None:
     """Run features through a network and write the activations.
@@ -100,7 +100,7 @@ def infer(
             if pipeline:
                 Y: Any = gbdnn.distributed.pipeline(net, X, **settings)
             elif in_parts:
-                Y = gbdnn.infer_to_store(net, X, out, restart=force, **settings)
+                Y = gbdnn.infer_to_store(net, X, out, replace=force, **settings)
             else:
                 Y = gbdnn.infer(net, X, **settings)
         if not leads:
@@ -108,7 +108,7 @@ def infer(
         found = f"activations of {Y.shape[0]} inputs, {Y.nvals} entries"
         if not in_parts:
             bar.begin("writing")
-            found = _write(Y, out, what, stored)
+            found = _write(Y, out, what, stored, force)
     words = [f"{out}: {found}"]
     if records or executor is not None:
         words.append(pools.summary(records))
@@ -129,14 +129,14 @@ def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> Any:
     return read_features(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype)
 
 
-def _write(Y: gb.Matrix, path: Path, what: str, stored: bool) -> str:
+def _write(Y: gb.Matrix, path: Path, what: str, stored: bool, force: bool) -> str:
     """Write activations, categories or labels, and return a summary."""
     if what == "labels":
-        write_columns({"label": gbdnn.argmax(Y)}, path)
+        write_columns({"label": gbdnn.argmax(Y)}, path, replace=force)
         return f"labels of {Y.nrows} inputs"
     if what == "categories":
         ids = gbdnn.categories(Y)
-        (gbdnn.save if stored else write_categories)(ids, path)
+        (gbdnn.save if stored else write_categories)(ids, path, replace=force)
         return f"{len(ids)} of {Y.nrows} inputs have a category"
-    (gbdnn.save if stored else write_tsv)(Y, path)
+    (gbdnn.save if stored else write_tsv)(Y, path, replace=force)
     return f"activations of {Y.nrows} inputs, {Y.nvals} entries"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _ARGUMENT = re.compile(r"(^|: |[Pp]ass )([a-z_]+)=([\w.]*\w)?")
 # Arguments of Python whose options have other names: the parameter of the command, the option.
-_RENAMED = {"format": ("from_", "from"), "truth": ("check", "no-check"), "restart": ("force",) * 2}
-_OF_CONVERT = ("format", "to", "layers", "bias_rule", "last_activation", "logits")
+_RENAMED = {"format": ("from_", "from"), "truth": ("check", "no-check"), "replace": ("force",) * 2}
+_OF_CONVERT = ("format", "to", "layers", "bias_rule", "activation", "last_activation", "logits")
 
 
 def size(text: str) -> int:

@@ -45,9 +45,6 @@ def require_free(path: Path, *, stored: bool, force: bool, resumes: bool = False
     if stored and is_standard_output(path):
         raise OutputError("a store is a folder; it cannot be written to standard output")
     if stored:
-        require_storable(path, resumes=resumes)
+        require_storable(path, replace=force, resumes=resumes)
     else:
-        require_writable(path)
-    exists = (path / "index.json").exists() or (path.is_file() and path.stat().st_size)
-    if exists and not force:
-        raise OutputError(f"{path} already exists; use --force to replace it")
+        require_writable(path, replace=force)

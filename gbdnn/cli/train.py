@@ -121,7 +121,7 @@ def train(
             )  # fmt: skip
         except DivergenceError as err:  # the message ends with advice for Python users
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
-        gbdnn.save(run.network, out)
+        gbdnn.save(run.network, out, replace=force)
     if plot is not None:
         save_figure(gbdnn.viz.history_figure(run), plot)
     best = "" if run.best is None else f", of epoch {run.best.epoch}"

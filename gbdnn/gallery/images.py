@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_dtype, as_number, as_word, whole_number
+from gbdnn.arrays.checks import as_array, as_dtype, as_number, as_word, require_room, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.gallery.fourier import Strip
@@ -150,13 +150,15 @@ def features_from_images(
         raise ArgumentError(f"images must have a positive pixel; their maximum is {images.max()}")
     if threshold is None:
         threshold = _threshold_for(images)
-
+    require_room(n * neurons // 8, f"{n} images of {neurons} pixels")
     parts = _ink_of(images, side, min(n, inputs), threshold, order)
     if not any(part.pixels.size for part in parts):
         raise ArgumentError(
             f"no pixel of the first {min(n, inputs)} images reaches {threshold:.3g} of the maximum;"
             " pass a smaller threshold="
         )
+    entries = inputs * sum(part.pixels.size for part in parts) // min(n, inputs)
+    require_room(8 * (inputs + entries), f"{inputs} inputs", share=1)
     return _matrix(_with_shifts(parts, side, inputs, order), neurons, dtype)
 
 

@@ -96,6 +96,8 @@ def radixnet(
     ------
     ArgumentError
         The challenge has no such size, `layers` is less than 1, or the seed exceeds 32 bits.
+    TooLargeError
+        The layers, or with `lazy` their list, do not fit into memory.
 
     Notes
     -----
@@ -129,6 +131,9 @@ def radixnet(
         clip=constants.clip,
     )
     as_flag(lazy, "lazy")
+    if not lazy:
+        require_room(8 * layers * info.edges, f"{layers} layers", "pass lazy=True", share=1)
+    require_room(8 * layers, f"{layers} layers: their list")
     net = Network.lazy([info] * layers, _Generator(neurons, seed, info.dtype))
     return net if lazy else net.loaded()
 
@@ -165,7 +170,7 @@ def radix_layers(
     ArgumentError, ArgumentTypeError
         Radices, products, widths or the weight are invalid.
     TooLargeError
-        A layer's edges do not fit in memory.
+        The edges do not fit into memory.
 
     Notes
     -----
@@ -209,8 +214,8 @@ def radix_layers(
         raise ArgumentTypeError(f"weight must be a number, not {shown(weight)}")
     (value,) = finite(value.reshape(1), as_dtype(dtype), "weight")
     radices = [radix for system in systems for radix in system]
-    edges = max(N * a * b * r for a, b, r in zip(widths, widths[1:], radices, strict=False))
-    require_room(8 * edges, f"a layer of {edges} edges: indices alone")
+    edges = sum(N * a * b * r for a, b, r in zip(widths, widths[1:], radices, strict=False))
+    require_room(8 * edges, f"{edges} edges: indices alone", share=1)
     return [pattern.matrix(value) for pattern in _patterns(systems, widths)]
 
 

@@ -31,6 +31,7 @@ def convert(
     *,
     to: str | None = None,
     lossy: bool = False,
+    replace: bool = False,
     progress: Progress = None,
     **options: Unpack[ReadOptions],
 ) -> list[str]:
@@ -44,12 +45,15 @@ def convert(
     source : path-like
         A network in any format, as for `load`.
     target : path-like
-        A store or a file is replaced atomically; another folder must be new or empty.
+        A new file, or a new or empty folder.
     to : {"store", "tsv", "matrix-market", "onnx", "torch"}, optional
         Format of the target. Default: from its suffix, or a store.
     lossy : bool, default False
         Whether to drop properties that the target's format cannot store; otherwise they raise an
         error.
+    replace : bool, default False
+        Whether to replace an existing store or file atomically; otherwise it raises an error.
+        Folders of other formats are never replaced.
     progress : callable, optional
         Called as ``progress(k, count)`` after each layer is written, and, unless the target is a
         store, after each of the challenge's files is read.
@@ -66,7 +70,7 @@ def convert(
     ArgumentError
         The target's format cannot store the network, or an option does not apply.
     OutputError
-        The target cannot be written.
+        The target cannot be written, or exists.
     MissingFileError, FormatError, MissingPackageError
         As for `load`.
 
@@ -82,27 +86,30 @@ def convert(
     """
     source, target = as_path(source, "source"), as_path(target, "target")
     as_flag(lossy, "lossy")
+    as_flag(replace, "replace")
     require_callable(progress, "progress")
     before, given = chosen(source, options)
     form = target_format(target) if to is None else FORMATS[as_word(to, "to", FORMATS)]
     if before.layers is not None and form is STORE:
         count = len(before.paths(source, given))
-        write_store(before.layers(source, given, None), target, progress, count)
+        write_store(before.layers(source, given, None), target, progress, count, replace=replace)
         return []
     reading = None if form is STORE else progress
     net = read_network(source, progress=reading, **options)
     lost = losses(net, form, target, lossy=lossy)
-    write(net, target, form, progress=progress)
+    write(net, target, form, progress=progress, replace=replace)
     return lost
 
 
-def write(net: Network, path: Path, form: Format, *, progress: Progress = None) -> None:
+def write(
+    net: Network, path: Path, form: Format, *, progress: Progress = None, replace: bool
+) -> None:
     """Write a network in a format, a lazy one layer by layer, except to ONNX and PyTorch.
 
-    A store or a file is replaced; any other folder must be new or empty.
+    A store or a file is replaced if `replace`; any other folder must be new or empty.
     """
     if form is STORE:
-        write_store(net, path, progress)
+        write_store(net, path, progress, replace=replace)
         return
     if not len(net):
         raise ArgumentError(f"{path}: a network without layers can only be written to a store")
@@ -112,7 +119,7 @@ def write(net: Network, path: Path, form: Format, *, progress: Progress = None) 
         with whole_folder(path) as folder:
             form.write(net, folder)
     else:
-        require_writable(path)
+        require_writable(path, replace=replace)
         form.write(net.loaded(), path)
 
 

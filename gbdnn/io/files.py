@@ -19,7 +19,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from gbdnn.arrays.checks import as_path
+from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import ArgumentError, GbdnnError, OutputError
 from gbdnn.io.format import of_suffix
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "existing",
     "is_standard_output",
     "made_folder",
     "output_errors",
@@ -48,20 +49,24 @@ def require_other_ending(path: Path, what: str, *others: str) -> None:
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a binary file that replaces `path` when the block ends without an exception.
+def whole_file(path: str | os.PathLike[str], *, replace: bool = True) -> Iterator[BinaryIO]:
+    """Open a binary file that is renamed to `path` when the block ends without an exception.
 
+    Unless `replace`, an existing file raises OutputError; an empty one is replaced in any case.
     It is compressed with gzip if the name ends in ``.gz``; equal content gives equal bytes.
     Symbolic links are followed and the permissions of an existing file are kept. Anything that is
     not a regular file (``/dev/null``, a FIFO) and this process's own output (``/dev/stdout``) are
     written directly. An OSError in the block, too, becomes an OutputError.
     """
     path = as_path(path)
+    as_flag(replace, "replace")
     with output_errors(path):
         old = _stat(path)
         if old is not None and stat.S_ISDIR(old.st_mode):
             raise OutputError(f"{path}: cannot be written: it is a folder")
         stream = None if old is None else _own_output(old)
+        if not replace and stream is None and old and stat.S_ISREG(old.st_mode) and old.st_size:
+            raise existing(path)
         opened: contextlib.AbstractContextManager[BinaryIO]
         if stream is not None:
             opened = os.fdopen(os.dup(stream), "wb")
@@ -72,6 +77,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         compressed = _compressed if path.name.endswith(".gz") else contextlib.nullcontext
         with opened as file, compressed(file) as writable:
             yield writable
+
+
+def existing(path: object) -> OutputError:
+    """Return the error for an output that exists."""
+    return OutputError(f"{path} already exists; pass replace=True to replace it")
 
 
 @contextlib.contextmanager
@@ -124,7 +134,7 @@ def output_errors(path: str | os.PathLike[str], done: str = "written") -> Iterat
         raise failure from err
 
 
-def require_writable(path: str | os.PathLike[str]) -> None:
+def require_writable(path: str | os.PathLike[str], *, replace: bool = True) -> None:
     """Raise the OutputError that `whole_file` would raise, before the content is computed.
 
     Nothing is changed; a FIFO or a device is not opened.
@@ -136,7 +146,7 @@ def require_writable(path: str | os.PathLike[str]) -> None:
     with output_errors(path):
         old = _stat(as_path(path))
     if old is None or stat.S_ISREG(old.st_mode) or stat.S_ISDIR(old.st_mode):
-        with contextlib.suppress(WithdrawnError), whole_file(path):
+        with contextlib.suppress(WithdrawnError), whole_file(path, replace=replace):
             raise WithdrawnError
 
 

@@ -28,6 +28,7 @@ class Assumed:
     dtype: str = "float32"
     bias_rule: str = "all"
     clip: float | None = None
+    activation: str = "relu"
     last_activation: str = "relu"
 
 

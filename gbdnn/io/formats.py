@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         prefix: str | None
         bias: float | None
         bias_rule: BiasRule | None
+        activation: Activation | None
         clip: float | None
         last_activation: Activation | None
         logits: bool | None
@@ -87,7 +88,8 @@ def load(
         the network, FP32 for the challenge's files. Properties that the format does not store:
         ``neurons``, ``bias``, ``bias_rule`` and ``clip`` as for `iter_layers` (the bias is 0 for
         sizes that the challenge does not have), ``prefix`` and ``last_activation`` as for
-        `read_matrix_market` and `read_torch`, ``logits`` as for `read_onnx`.
+        `read_matrix_market`, ``activation``, required for a ``state_dict``, as for `read_torch`,
+        ``logits`` as for `read_onnx`.
 
     Returns
     -------

@@ -52,7 +52,11 @@ def _restoring(net: Network, form: Format, lost: dict[str, str]) -> str:
     """Return advice on the options of `load` that restore the network, if there are such."""
     first, last = net.infos[0], net.infos[-1]
     known: dict[str, Any] = {"clip": first.clip, "bias": first.lowest_bias, "dtype": first.dtype}
-    known |= {"last_activation": last.activation, "bias_rule": first.bias_rule}
+    known |= {
+        "activation": first.activation,
+        "last_activation": last.activation,
+        "bias_rule": first.bias_rule,
+    }
     names = [name for name in lost if form.takes(name)]
     assumed = replace(form.assumed or Assumed(), **{name: known[name] for name in names})
     if not names or _losses(net, assumed):
@@ -74,7 +78,7 @@ def _lost(info: LayerInfo, assumed: Assumed, *, last: bool) -> Iterator[tuple[st
     same = info.activation == "relu" and high <= 0
     if not same and (low or high) and info.bias_rule != assumed.bias_rule:
         yield "bias_rule", f"the bias rule {info.bias_rule}"
-    activation = assumed.last_activation if last else "relu"
+    activation = assumed.last_activation if last else assumed.activation
     if info.clip != (assumed.clip if activation == "relu" else None):
         yield "clip", "unbounded activations" if info.clip is None else f"clip {info.clip:g}"
     if info.activation != activation:

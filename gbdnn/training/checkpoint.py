@@ -53,9 +53,13 @@ _WHY = "training runs are stored as safetensors files with checksums"
 
 
 def write_run(
-    run: TrainingRun, path: str | os.PathLike[str], call: dict[str, str] | None = None
+    run: TrainingRun,
+    path: str | os.PathLike[str],
+    call: dict[str, str] | None = None,
+    *,
+    replace: bool = True,
 ) -> None:
-    """Write a run to a file; an existing file is replaced when the new one is complete.
+    """Write a run to a file, atomically.
 
     Custom losses, optimizers and schedules are not stored. `call` describes the call of which the
     file is a checkpoint.
@@ -77,7 +81,7 @@ def write_run(
     # A single item, because safetensors does not keep the order of several.
     metadata = json.dumps([_FORMAT, _checksum(text, arrays), text])
     content = numpy_files.save(arrays, {"gbdnn": metadata})
-    with whole_file(path) as file:
+    with whole_file(path, replace=replace) as file:
         file.write(content)
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["erdos_renyi", "generator", "initialized", "layer_densities", "with_ends"]
 
+_RANGE = 1 << 24
+"""Numbers below which edges are drawn at once."""
+
 Distribution = Literal["erk", "uniform"]
 
 
@@ -89,10 +92,12 @@ def erdos_renyi(
         layer_densities(shapes, density) if distribution == "erk" else [density] * len(shapes)
     )
     dtype = as_dtype(dtype)
+    counts = [round(part * n * m) for (n, m), part in zip(shapes, densities, strict=True)]
+    require_room(8 * sum(counts), f"{sum(counts)} edges", share=1)
     layers = []
-    for k, ((n, m), part) in enumerate(zip(shapes, densities, strict=True)):
+    for k, ((n, m), count) in enumerate(zip(shapes, counts, strict=True)):
         random = generator(seed, "edges", k)
-        edges = random_edges(n * m, round(part * n * m), random)
+        edges = random_edges(n * m, count, random)
         layers.append(_layer(edges, (n, m), dtype, is_last=k == len(shapes) - 1))
     return initialized(layers, seed=seed)
 
@@ -188,6 +193,7 @@ def with_ends(
     (first, last), dtype = hidden.shape, hidden.infos[0].dtype
     _require_size(inputs, first)
     _require_size(last, outputs)
+    require_room(8 * (first * degree + last * outputs), "the edges of the first and last layer")
     seed = as_seed(seed)
     random = generator(seed, "ends")
     columns = [column * inputs + random_edges(inputs, degree, random) for column in range(first)]
@@ -247,6 +253,16 @@ def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
 
 
 def random_edges(possible: int, count: int, random: np.random.Generator) -> np.ndarray:
-    """Return `count` distinct random numbers below `possible`, ascending."""
+    """Return `count` distinct random numbers below `possible`, ascending.
+
+    Many of them are drawn range by range, because `choice` takes 8 bytes per possible number.
+    """
     require_room(8 * count, f"{count} edges")
-    return np.sort(random.choice(possible, count, replace=False, shuffle=False)).astype(np.int64)
+    pieces, step = [np.zeros(0, np.int64)], _RANGE if count > possible // 50 else max(1, possible)
+    for start in range(0, possible, step):
+        size, left = min(step, possible - start), max(0, possible - start - step)
+        some = random.binomial(size, count / (size + left)) if left else count
+        some = int(np.clip(some, count - left, min(size, count)))
+        pieces.append(start + np.sort(random.choice(size, some, replace=False, shuffle=False)))
+        count -= some
+    return np.concatenate(pieces, dtype=np.int64)

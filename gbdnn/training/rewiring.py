@@ -18,6 +18,7 @@ from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import shown
 from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.optimizers import between
+from gbdnn.training.patterns import random_edges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -241,7 +242,7 @@ def _rewired(
 def _random_places(layer: TrainableLayer, count: int, random: np.random.Generator) -> np.ndarray:
     """Return numbers of missing edges, drawn uniformly."""
     places = layer.nrows * layer.ncols - layer.nedges
-    free = random.choice(places, count, replace=False, shuffle=False)
+    free = random_edges(places, count, random)
     # The i-th free place is i + the number of edges before it.
     gaps = layer.numbers - np.arange(layer.nedges)
     return free + np.searchsorted(gaps, free, side="right")

@@ -98,13 +98,14 @@ def test_first_inputs_against_the_truth_for_them(files, truth):
 
 
 def test_a_wrong_truth_fails(files, truth):
-    write_categories(truth[1:], files / "DNN" / "neuron1024-l12-categories.tsv")
+    path = files / "DNN" / "neuron1024-l12-categories.tsv"
+    write_categories(truth[1:], path, replace=True)
     outcome = challenge.run(challenge.official(files, 1024, 12))
     assert outcome.check == "FAILED"
     assert outcome.checked_against == "the given categories"
     assert (outcome.missing.tolist(), outcome.unexpected.tolist()) == ([], truth[:1].tolist())
     assert outcome.as_json()["unexpected"] == [truth[0] + 1]
-    write_categories(np.union1d(truth, [299]), files / "DNN" / "neuron1024-l12-categories.tsv")
+    write_categories(np.union1d(truth, [299]), path, replace=True)
     assert challenge.run(challenge.official(files, 1024, 12)).missing.tolist() == [299]
     assert challenge.run(challenge.official(files, 1024, 12), check=False).check == "NOT CHECKED"
 

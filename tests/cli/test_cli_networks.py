@@ -61,9 +61,13 @@ def test_options_supply_what_a_format_does_not_store(form, name, trained, tmp_pa
     assert "clip 6 (layer 0)" in fails(*command, match="--lossy")
     assert not out.exists()
     assert "without clip 6 (layer 0)" in well(*command, "--lossy")
-    well("convert", out, tmp_path / "again", "--clip", 6, "--last-activation", "identity")
+    known = ["--activation", "relu"] if form == "torch" else []
+    if known:
+        fails("convert", out, tmp_path / "again", match="pass --activation, ")
+        fails("info", out, match=r"pass --activation \(an option of gbdnn convert\), ")
+    well("convert", out, tmp_path / "again", *known, "--clip", 6, "--last-activation", "identity")
     assert gbdnn.load(tmp_path / "again").isequal(net)
-    well("convert", out, tmp_path / "other", "--clip", "inf", "--dtype", "FP32")
+    well("convert", out, tmp_path / "other", *known, "--clip", "inf", "--dtype", "FP32")
     assert gbdnn.load(tmp_path / "other")[0].clip is None
     assert gbdnn.load(tmp_path / "other").dtype == np.float32
 
@@ -174,7 +178,7 @@ def test_errors_name_what_the_caller_has(made, tmp_path, monkeypatch):
     assert "; pass --memory " in fails(*few, match="--memory 1000 is too small: ")
     well("infer", made / "net", made / "X", "-o", "Y")
     gbdnn.save(gbdnn.radixnet(1024, 2), "other")
-    with pytest.raises(errors.OutputError, match=r"or pass restart=True to replace it$"):
+    with pytest.raises(errors.OutputError, match=r"or pass replace=True to replace it$"):
         gbdnn.infer_to_store(gbdnn.load("other"), gbdnn.load(made / "X"), "Y")
 
 

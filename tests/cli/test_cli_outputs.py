@@ -171,14 +171,14 @@ def test_only_force_replaces_what_exists(made, tmp_path):
 
     for command in commands:
         before = held()
-        fails(*command, match="already exists; use --force to replace it")
+        fails(*command, match="already exists; pass --force to replace it")
         assert held() == before
         well(*command, "--force")
         assert held() != before
-    fails("convert", made / "net", tmp_path / "net.onnx", match="already exists; use --force")
+    fails("convert", made / "net", tmp_path / "net.onnx", match="already exists; pass --force")
 
 
-def test_restart_discards_an_unfinished_run(made, answer, tmp_path):
+def test_replace_discards_an_unfinished_run(made, answer, tmp_path):
     def interrupt(done, _):
         if done:
             raise KeyboardInterrupt
@@ -188,7 +188,7 @@ def test_restart_discards_an_unfinished_run(made, answer, tmp_path):
         gbdnn.infer_to_store(net[:4], X, tmp_path / "Y", batch=50, progress=interrupt)
     command = ["infer", made / "net", made / "X", "-o", tmp_path / "Y"]
     fails(*command, match=f"{tmp_path / 'Y'}: ")
-    well(*command, "--restart")
+    well(*command, "--force")
     assert gbdnn.load(tmp_path / "Y").isequal(answer)
 
 

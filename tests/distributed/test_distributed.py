@@ -233,7 +233,7 @@ def test_a_worker_reads_a_network_once(tmp_path, X):
 def test_a_replaced_store_is_another_network(executor, X, tmp_path):
     for sign in (1, -1):
         layer = gbdnn.Layer(sign * np.eye(48, dtype="f4"))
-        gbdnn.save(gbdnn.Network([layer]), tmp_path / "net")
+        gbdnn.save(gbdnn.Network([layer]), tmp_path / "net", replace=True)
         net = gbdnn.load(tmp_path / "net", lazy=True)
         assert gbdnn.infer(net, X, executor=executor).isequal(gbdnn.infer(net, X))
 

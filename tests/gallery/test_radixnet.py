@@ -128,3 +128,46 @@ def test_official_groups_are_permuted_base_networks(official):
             for layers in (base, later)
         ]
         assert rows[0] == rows[1]
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated():
+    """No machine has the exabytes that these need."""
+    pixels, deep = gbdnn.gallery.digits()[:1], 10**12
+    with pytest.raises(gbdnn.errors.TooLargeError, match=r"layers need .*; pass lazy=True$"):
+        gbdnn.radixnet(1024, deep)
+    for call in (
+        lambda: gbdnn.radixnet(1024, 10**17, lazy=True),
+        lambda: gbdnn.gallery.radix_layers([(2,)], widths=[2**30, 2**30]),
+        lambda: gbdnn.gallery.features_from_images(np.tile(pixels, (2**20, 1, 1)), 2**30),
+        lambda: gbdnn.training.erdos_renyi([2**29] * 3, 1),
+        lambda: gbdnn.training.with_ends(gbdnn.radixnet(1024, 1), 2**30, 2**58 // 1024),
+    ):
+        with pytest.raises(gbdnn.errors.TooLargeError, match="GiB, but this machine has"):
+            call()
+
+
+def test_many_random_edges_are_drawn_range_by_range(monkeypatch):
+    """`choice` takes 8 bytes for each number that is possible."""
+    from gbdnn.training import patterns
+
+    monkeypatch.setattr(patterns, "_RANGE", 1000)
+    sizes, random = [], np.random.default_rng(0)
+
+    class Spy:
+        def __getattr__(self, name):
+            return getattr(random, name)
+
+        def choice(self, size, count, **given):
+            sizes.append(size)
+            return random.choice(size, count, **given)
+
+    for possible, count in [(25_300, 2_000), (25_300, 25_300), (25_300, 25_299), (999, 500)]:
+        edges = patterns.random_edges(possible, count, Spy())
+        assert len(edges) == count
+        assert (np.diff(edges) > 0).all()
+        assert 0 <= edges[0] <= edges[-1] < possible
+    assert max(sizes) == 1000
+    counts = np.histogram(patterns.random_edges(100_000, 20_000, Spy()), 100)[0]
+    assert 120 < counts.min() < counts.max() < 280  # 200 expected, 12.6 is one deviation
+    patterns.random_edges(10**12, 3, Spy())  # few of many: one draw
+    assert sizes[-1] == 10**12

@@ -49,7 +49,7 @@ KINDS = {
     "bias": ["1", object(), 1j, float("nan"), {}], "bias_rule": NAMES, "activation": NAMES,
     "last_activation": NAMES, "engine": NAMES, "deduplicate": ["no", 3, [], object(), np.ones(2)],
     "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
-    "verify": FLAGS, "restart": FLAGS, "resumes": FLAGS,
+    "verify": FLAGS, "replace": FLAGS, "resumes": FLAGS,
     "allow_empty": FLAGS, "logits": FLAGS, "truth": FLAGS, "check": FLAGS,
     "record": FLAGS, "copy": FLAGS, "lazy": FLAGS, "lossy": FLAGS,
     "progress": FUNCTIONS, "callback": FUNCTIONS, "read": [*FUNCTIONS, None],
@@ -115,6 +115,7 @@ def right(call, kinds=None, like=None, **needed):
     """A right call: its arguments, those that have defaults too, and the kinds of some."""
     parameters = inspect.signature(like or call).parameters.values()
     defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+    defaults |= {"replace": True} if "replace" in defaults else {}  # calls are repeated
     return call, defaults | needed, kinds or {}
 
 
@@ -220,10 +221,10 @@ def calls(tmp_path_factory):
         path = folder / "net.pt"
         io.write_torch(net, path, lossy=True)  # to be read, in whatever order tests run
         found += [
-            right(io.from_torch, source={"a.weight": W}),
+            right(io.from_torch, source={"a.weight": W}, activation="relu"),
             right(io.to_torch, net=net),
             right(io.write_torch, net=net, path=path, lossy=True),
-            right(io.read_torch, path=path),
+            right(io.read_torch, path=path, activation="relu"),
         ]
     if importlib.util.find_spec("onnx"):
         path = folder / "net.onnx"

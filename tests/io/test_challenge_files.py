@@ -526,7 +526,7 @@ def test_write_network_refuses_a_mixture(tmp_path):
     with pytest.raises(OutputError, match=message):
         write_network(random_network(2), tmp_path, lossy=True)
     assert (tmp_path / "n16-l1.tsv").read_bytes() == before
-    write_network(random_network(3), tmp_path, lossy=True)
+    write_network(random_network(3), tmp_path, lossy=True, replace=True)
 
 
 def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):

@@ -89,7 +89,7 @@ def test_an_odd_store_can_be_replaced(tmp_path, shards):
     store.write_json(tmp_path / "index.json", index | {"shards": shards})
     with pytest.raises(gbdnn.GbdnnError, match="finished store"):
         gbdnn.infer_to_store(NET, X, tmp_path)
-    Y = gbdnn.infer_to_store(NET, X, tmp_path, restart=True)
+    Y = gbdnn.infer_to_store(NET, X, tmp_path, replace=True)
     assert Y.matrix().isequal(gbdnn.infer(NET, X))
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -218,7 +218,7 @@ def test_writing(tmp_path):
     io.write_onnx(harmless, path)
     assert io.read_onnx(path).isequal(gbdnn.Network([gbdnn.Layer(W, -0.5)]))
     before = path.read_bytes()
-    io.write_onnx(harmless, path)
+    io.write_onnx(harmless, path, replace=True)
     assert path.read_bytes() == before
     bad = gbdnn.Network([gbdnn.Layer(W), gbdnn.Layer(V, 0.5, bias_rule="entries")])
     with pytest.raises(

@@ -133,17 +133,17 @@ OTHERS = {
 
 @pytest.mark.parametrize("what", OTHERS)
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_different_run_is_refused_and_restart_discards_it(tmp_path, what, finished):
+def test_a_different_run_is_refused_and_replace_discards_it(tmp_path, what, finished):
     if finished:
         gbdnn.infer_to_store(NET, X, tmp_path, batch=10)
     else:
         stopped(tmp_path, 30)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     other = OTHERS[what]
-    with pytest.raises(OutputError, match=f"{what}.*restart=True"):
+    with pytest.raises(OutputError, match=f"{what}.*replace=True"):
         counted(tmp_path, **other)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    Y, done = counted(tmp_path, **other, restart=True)
+    Y, done = counted(tmp_path, **other, replace=True)
     assert done == 0
     expected = {"net": NET, "inputs": X, **other}
     assert Y.isequal(gbdnn.infer(expected.pop("net"), expected.pop("inputs"), **expected))
@@ -156,11 +156,11 @@ def test_another_size_of_parts_is_refused(tmp_path):
     assert counted(tmp_path, batch=10)[1] == 30
 
 
-def test_a_store_of_something_else_is_refused_and_restart_replaces_it_at_the_end(tmp_path):
+def test_a_store_of_something_else_is_refused_and_replace_replaces_it_at_the_end(tmp_path):
     gbdnn.save(NET, tmp_path)
-    with pytest.raises(OutputError, match=r"contains a finished store; .*restart=True"):
+    with pytest.raises(OutputError, match=r"contains a finished store; .*replace=True"):
         counted(tmp_path)
-    stopped(tmp_path, 30, restart=True)
+    stopped(tmp_path, 30, replace=True)
     assert gbdnn.load(tmp_path).isequal(NET)
     Y, done = counted(tmp_path)  # the unfinished run is this one
     assert done == 30
@@ -171,7 +171,7 @@ def test_a_part_of_an_earlier_run_that_is_finished_late_is_not_taken(tmp_path):
     """Workers of an interrupted call may still be computing when another run begins."""
     stopped(tmp_path, 30, net=gbdnn.radixnet(1024, 3))
     late = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "gbdnn-run.json"}
-    stopped(tmp_path, 10, restart=True)
+    stopped(tmp_path, 10, replace=True)
     for path, written in late.items():
         path.write_bytes(written)
     Y, done = counted(tmp_path)
@@ -179,16 +179,16 @@ def test_a_part_of_an_earlier_run_that_is_finished_late_is_not_taken(tmp_path):
     assert Y.isequal(EXPECTED)
 
 
-def test_restart_continues_the_same_run(tmp_path):
+def test_replace_continues_the_same_run(tmp_path):
     """The call that was interrupted, repeated, computes the missing parts only."""
     gbdnn.infer_to_store(NET, X, tmp_path)
-    stopped(tmp_path, 30, restart=True)
-    Y, done = counted(tmp_path, restart=True)
+    stopped(tmp_path, 30, replace=True)
+    Y, done = counted(tmp_path, replace=True)
     assert done == 30
     assert Y.isequal(EXPECTED)
-    assert counted(tmp_path, restart=True)[1] == 0  # what is finished is computed again
-    stopped(tmp_path, 30, restart=True)
-    assert counted(tmp_path, batch=20, restart=True)[1] == 0  # parts of another size
+    assert counted(tmp_path, replace=True)[1] == 0  # what is finished is computed again
+    stopped(tmp_path, 30, replace=True)
+    assert counted(tmp_path, batch=20, replace=True)[1] == 0  # parts of another size
 
 
 def test_a_run_that_failed_before_its_first_part_leaves_nothing(tmp_path):

@@ -88,7 +88,9 @@ def test_features_round_trip(array, part, batch):
         gbdnn.save(expected, folder)
         assert gbdnn.load(folder).isequal(expected, check_dtype=True)
         blocks = [array[i : i + batch] for i in range(0, len(array), batch)]
-        gbdnn.io.write_features(iter(blocks), folder, ncols=array.shape[1], dtype=array.dtype)
+        gbdnn.io.write_features(
+            iter(blocks), folder, ncols=array.shape[1], dtype=array.dtype, replace=True
+        )
         stored = gbdnn.io.open_features(folder)
         assert (stored.shape, stored.nvals, stored.dtype, stored.largest) == (
             array.shape, expected.nvals, array.dtype, np.abs(array).max(initial=0),
@@ -365,7 +367,7 @@ def test_other_versions_and_other_files(tmp_path):
     index = tmp_path / "index.json"
     index.write_text(index.read_text().replace('"version": 2', '"version": 3'))
     assert_damaged(tmp_path, "version 3 of the format; this gbdnn reads version 2")
-    gbdnn.save(NET, tmp_path)  # it may be replaced
+    gbdnn.save(NET, tmp_path, replace=True)  # it may be replaced
     for text in ('{"weights": 1}', "[]", "1"):
         index.write_text(text)
         assert_damaged(tmp_path, "not a file of a gbdnn store")
@@ -376,7 +378,7 @@ def test_other_versions_and_other_files(tmp_path):
 def test_a_store_that_was_replaced_since_it_was_opened(tmp_path):
     gbdnn.save(NET, tmp_path)
     net = gbdnn.load(tmp_path)
-    gbdnn.save(NET[:1], tmp_path)
+    gbdnn.save(NET[:1], tmp_path, replace=True)
     with pytest.raises(FormatError, match="has changed since it was"):
         net.source.network()
 
@@ -408,7 +410,7 @@ def test_a_failure_leaves_the_old_store(tmp_path, monkeypatch, error, before):
         raise error
 
     with pytest.raises(error):
-        gbdnn.save(layers(), folder)
+        gbdnn.save(layers(), folder, replace=True)
     assert set(tmp_path.rglob("*")) == names
     if before:
         assert_same(gbdnn.load(folder), NET)
@@ -429,7 +431,7 @@ def test_ctrl_c_when_the_index_is_replaced(tmp_path, monkeypatch, after):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", stop)
         with pytest.raises(KeyboardInterrupt):
-            gbdnn.save(NET[:1], tmp_path)
+            gbdnn.save(NET[:1], tmp_path, replace=True)
     assert_same(gbdnn.load(tmp_path), NET[:1] if after else NET)
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -446,8 +448,8 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     for name in mine:
         (tmp_path / name).write_text("mine")
     assert_same(gbdnn.load(tmp_path), NET)
-    gbdnn.save(NET[:1], tmp_path)
-    gbdnn.infer_to_store(NET[:1], X, tmp_path, restart=True)
+    gbdnn.save(NET[:1], tmp_path, replace=True)
+    gbdnn.infer_to_store(NET[:1], X, tmp_path, replace=True)
     assert not any(path.exists() for path in left)
     assert mine < {path.name for path in tmp_path.iterdir()}
 
@@ -470,7 +472,7 @@ def test_a_folder_with_shards_but_no_index_can_be_written(tmp_path):
 
 def test_a_network_can_be_saved_over_its_own_store(tmp_path):
     gbdnn.save(NET, tmp_path)
-    gbdnn.save(gbdnn.load(tmp_path, lazy=True)[:1], tmp_path)
+    gbdnn.save(gbdnn.load(tmp_path, lazy=True)[:1], tmp_path, replace=True)
     assert_same(gbdnn.load(tmp_path), NET[:1])
 
 
@@ -514,7 +516,7 @@ def test_a_store_has_no_suffix_of_a_file(name, remedy, tmp_path):
     assert not list(tmp_path.iterdir())
     gbdnn.save(NET, tmp_path / "x.v2")
     (tmp_path / "x.v2").rename(tmp_path / name)  # a store that has such a name is replaced
-    gbdnn.save(NET[:1], tmp_path / name)
+    gbdnn.save(NET[:1], tmp_path / name, replace=True)
     assert gbdnn.load(tmp_path / name) == NET[:1]
 
 
@@ -523,7 +525,7 @@ def test_links_are_followed(tmp_path):
     (tmp_path / "link").symlink_to("real")
     gbdnn.save(NET, tmp_path / "link" / "net")
     (tmp_path / "net").symlink_to("real/net")
-    gbdnn.save(NET[:1], tmp_path / "net")
+    gbdnn.save(NET[:1], tmp_path / "net", replace=True)
     assert_same(gbdnn.load(tmp_path / "real" / "net"), NET[:1])
     assert (tmp_path / "net").is_symlink()
 
@@ -539,9 +541,9 @@ def test_new_stores_follow_the_umask_and_replaced_ones_keep_their_permissions(tm
         gbdnn.save(NET, tmp_path)
         assert modes(tmp_path) == {0o666 & ~umask}
         (tmp_path / "index.json").chmod(0o640)
-        gbdnn.save(NET, tmp_path)
+        gbdnn.save(NET, tmp_path, replace=True)
         assert modes(tmp_path) == {0o640}
-        gbdnn.infer_to_store(NET, X, tmp_path, batch=3, restart=True)
+        gbdnn.infer_to_store(NET, X, tmp_path, batch=3, replace=True)
         assert modes(tmp_path) == {0o640}
     finally:
         os.umask(old)

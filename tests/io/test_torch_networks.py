@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -171,7 +172,7 @@ def test_masks_are_applied_to_the_weights_of_now():
     assert np.count_nonzero(net[0].bias == 0) >= 2
     assert net[1].edges <= 7
     assert_computes(net, module, features(6))
-    assert io.from_torch(module.state_dict()).isequal(net)
+    assert io.from_torch(module.state_dict(), activation="relu").isequal(net)
     prune.remove(module[0], "weight")
     assert io.from_torch(module).isequal(net)
 
@@ -189,7 +190,7 @@ def test_sparse_layouts(layout):
         "bsr": lambda: dense.to_sparse_bsr((3, 2)),
     }[layout]()
     module[0].weight = nn.Parameter(made, requires_grad=False)
-    for net in io.from_torch(module), io.from_torch(module.state_dict()):
+    for net in io.from_torch(module), io.from_torch(module.state_dict(), activation="relu"):
         np.testing.assert_array_equal(
             net[0].weights.to_dense(fill_value=0), made.to_dense().numpy().T
         )
@@ -209,15 +210,20 @@ def test_half_precision_becomes_fp32(dtype):
 def test_state_dict():
     module = small(nn.ReLU6(), nn.ReLU6(), None)
     net = io.from_torch(module)
-    assert io.from_torch(module.state_dict(), clip=6).isequal(net)
+    assert io.from_torch(module.state_dict(), activation="relu", clip=6).isequal(net)
     arrays = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
-    assert io.from_torch(arrays, clip=6).isequal(net)
-    assert io.from_torch(module.state_dict(), last_activation="relu")[-1].activation == "relu"
-    assert io.from_torch(module[0].state_dict())[0].isequal(io.from_torch(module[0])[0])
+    assert io.from_torch(arrays, activation="relu", clip=6).isequal(net)
+    assert (
+        io.from_torch(module.state_dict(), activation="relu", last_activation="relu")[-1].activation
+        == "relu"
+    )
+    assert io.from_torch(module[0].state_dict(), activation="relu")[0].isequal(
+        io.from_torch(module[0])[0]
+    )
     mixed = module.state_dict() | {"4.weight": module[4].weight.double()}
     with pytest.raises(errors.ArgumentError, match="layer 2 is float64 but layer 1 is float32"):
-        io.from_torch(mixed)
-    assert io.from_torch(mixed, dtype="FP64").dtype == np.float64
+        io.from_torch(mixed, activation="relu")
+    assert io.from_torch(mixed, activation="relu", dtype="FP64").dtype == np.float64
 
 
 @FEW
@@ -368,14 +374,16 @@ def nan():
     ],
 )
 def test_bad_sources(source, error, message):
+    given = {"activation": "relu"} if isinstance(source, dict) else {}
     with pytest.raises(error, match=message):
-        io.from_torch(source)
+        io.from_torch(source, **given)
 
 
 def test_pytorch_is_not_imported_for_a_state_dict_of_arrays():
     code = (
         "import sys, numpy as np, gbdnn\n"
-        "net = gbdnn.io.from_torch({'fc.weight': np.ones((2, 3)), 'fc.bias': np.ones(2)})\n"
+        "state = {'fc.weight': np.ones((2, 3)), 'fc.bias': np.ones(2)}\n"
+        "net = gbdnn.io.from_torch(state, activation='relu')\n"
         "print(net.shape, 'torch' in sys.modules)"
     )
     assert python(code).stdout == "(3, 2) False\n"
@@ -406,11 +414,13 @@ def test_corrupt_sparse_tensors(tmp_path):
             {"a.weight": torch.eye(4), "a.bias": tensor},
         ):
             with pytest.raises(errors.ArgumentError, match="invalid sparse tensor"):
-                io.from_torch(state)
+                io.from_torch(state, activation="relu")
         with pytest.raises(gbdnn.GbdnnError, match=r"net\.pt: .*sparse"):
-            io.read_torch(tmp_path / "net.pt")
+            io.read_torch(tmp_path / "net.pt", activation="relu")
     with pytest.raises(errors.ArgumentError, match="the tensor has no accessible values"):
-        io.from_torch({"a.weight": torch.eye(4), "a.bias": torch.ones(4).to_sparse()})
+        io.from_torch(
+            {"a.weight": torch.eye(4), "a.bias": torch.ones(4).to_sparse()}, activation="relu"
+        )
 
 
 @pytest.mark.parametrize("content", [3, (), {"a.weight": 3}, {"model": {"a.weight": 3}}])
@@ -419,17 +429,17 @@ def test_files_without_a_state_dict(tmp_path, content):
     with pytest.raises(
         errors.FormatError, match=r"net\.pt: the file does not contain a state_dict of tensors"
     ):
-        io.read_torch(tmp_path / "net.pt")
+        io.read_torch(tmp_path / "net.pt", activation="relu")
 
 
 def test_other_files(tmp_path):
     path = tmp_path / "net.pt"
     torch.save(small(nn.ReLU()), path)
     with pytest.raises(errors.FormatError, match=r"net\.pt: not a state_dict, or damaged"):
-        io.read_torch(path)
+        io.read_torch(path, activation="relu")
     torch.save(small(nn.ReLU()).state_dict(), path, _use_new_zipfile_serialization=False)
     with pytest.raises(errors.FormatError, match=r"net\.pt: not a zip archive"):
-        io.read_torch(path)
+        io.read_torch(path, activation="relu")
 
 
 class Headed(nn.Module):
@@ -473,20 +483,84 @@ def test_weights_as_people_have_them(name, tmp_path):
     """In a checkpoint with an optimizer, or in a safetensors file, also of bfloat16."""
     module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to(torch.bfloat16)
     path = tmp_path / ("weights.safetensors" if name == "safetensors" else "checkpoint.pt")
-    expected = io.from_torch(module.state_dict())
+    expected = io.from_torch(module.state_dict(), activation="relu")
     if name == "safetensors":
         save_file = pytest.importorskip("safetensors.torch").save_file
         save_file({"in.weight": torch.eye(3), "at.weight": torch.ones(3, 3)}, path)
         with pytest.raises(errors.FormatError, match=r"weights.safetensors: .* no order of layers"):
-            gbdnn.load(path)
+            gbdnn.load(path, activation="relu")
         save_file(module.state_dict(), path)
     else:
         optimizer = torch.optim.Adam(module.parameters()).state_dict()
         checkpoint = {"epoch": 3, name: module.state_dict(), "optimizer": optimizer}
         torch.save(checkpoint, path)
-        assert io.from_torch(checkpoint) == expected
-    assert gbdnn.load(path) == io.read_torch(path) == expected
-    assert gbdnn.load(path, clip=6)[0].clip == 6
+        assert io.from_torch(checkpoint, activation="relu") == expected
+    assert gbdnn.load(path, activation="relu") == io.read_torch(path, activation="relu") == expected
+    assert gbdnn.load(path, activation="relu", clip=6)[0].clip == 6
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(errors.FormatError, match=path.name):
-        gbdnn.load(path)
+        gbdnn.load(path, activation="relu")
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_activations_that_a_file_does_not_contain_have_no_default(suffix, tmp_path):
+    """Linear, GELU, Linear has the same state_dict as Linear, ReLU, Linear."""
+    module, path = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2)), tmp_path / "net"
+    state, path = module.state_dict(), path.with_suffix(suffix)
+    if suffix == ".pt":
+        torch.save(state, path)
+    else:
+        pytest.importorskip("safetensors.torch").save_file(state, path)
+    calls = [
+        (io.from_torch, state),
+        (io.read_torch, path),
+        (gbdnn.load, path),
+        (partial(io.convert, target=tmp_path / "store"), path),
+    ]
+    for call, source in calls:
+        with pytest.raises(errors.ArgumentError, match=r"pass activation=.*order of its keys"):
+            call(source)
+    linear = gbdnn.load(path, activation="identity")
+    assert [layer.activation for layer in linear] == ["identity", "identity"]
+    with pytest.raises(errors.ArgumentError, match="activation must be"):
+        io.from_torch(state, activation="gelu")
+    with pytest.raises(errors.ArgumentTypeError, match="cannot be combined with a module"):
+        io.from_torch(nn.Linear(2, 2), activation="relu")
+
+
+@pytest.mark.parametrize(
+    ("names", "in_order"),
+    [
+        (["net.0", "net.2", "net.10"], True),  # positions in a Sequential
+        (["fc1", "fc2", "fc3"], True),
+        (["fc0", "fc1", "fc2"], True),
+        (["mlp3.0", "mlp3.1", "mlp3.2"], True),
+        (["blocks.0.fc1", "blocks.0.fc2", "blocks.1.fc1"], True),
+        (["b16", "b8", "b4"], False),  # sizes
+        (["fc2", "fc3", "fc4"], False),
+        (["fc", "fc1", "fc2"], False),
+        (["fc1", "fc01", "fc2"], False),
+        (["a1.2", "a.11", "a.13"], False),
+    ],
+)
+def test_the_order_of_safetensors_is_not_guessed(tmp_path, names, in_order):
+    path = tmp_path / "net.safetensors"
+    weights = [torch.full((2, 2), float(k + 1)) for k in range(3)]
+    tensors = {f"{name}.weight": W for name, W in zip(names, weights, strict=True)}
+    pytest.importorskip("safetensors.torch").save_file(tensors, path)
+    if not in_order:
+        with pytest.raises(errors.FormatError, match=r"not numbered from 0 or 1; pass a dict"):
+            io.read_torch(path, activation="relu")
+        return
+    net = io.read_torch(path, activation="relu")
+    assert [layer.weights.reduce_scalar("max").value for layer in net] == [1, 2, 3]
+
+
+def test_a_checkpoint_with_another_name_for_its_weights(tmp_path):
+    state = nn.Linear(3, 2).state_dict()
+    checkpoint = {"epoch": 3, "model": state, "opt": {"state": {}, "param_groups": []}}
+    torch.save(checkpoint, tmp_path / "net.pt")
+    with pytest.raises(errors.FormatError, match=r"pass checkpoint\['model'\], which"):
+        io.read_torch(tmp_path / "net.pt", activation="relu")
+    with pytest.raises(errors.ArgumentTypeError, match=r"int; pass checkpoint\['model'\], which"):
+        io.from_torch(checkpoint, activation="relu")

@@ -42,7 +42,7 @@ def cases(folder):
         "single": lambda: [compiled(one) for _ in range(3000)],
         "dense": lambda: gbdnn.infer(pruned, dense, engine="fused", nthreads=1),
         "train": lambda: gbdnn.train(pruned, dense, y, epochs=1, nthreads=1),
-        "save": lambda: gbdnn.save(net, folder / "copy"),
+        "save": lambda: gbdnn.save(net, folder / "copy", replace=True),
         "load": lambda: gbdnn.load(folder / "net"),
         "lazy": lambda: gbdnn.infer(lazy, few, nthreads=1),
     }

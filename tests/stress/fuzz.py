@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def made(folder):
         readers["net.onnx"] = io.read_onnx
     if importlib.util.find_spec("torch"):
         io.write_torch(gbdnn.Network([gbdnn.Layer(A, 0.5)]), folder / "net.pt", lossy=True)
-        readers["net.pt"] = io.read_torch
+        readers["net.pt"] = partial(io.read_torch, activation="relu")
     found = [(folder / name, folder / name, read) for name, read in readers.items()]
     y = np.arange(12) % 12
     run = gbdnn.train(net, A, y, epochs=1, checkpoint=folder / "checkpoint")

@@ -74,7 +74,7 @@ def store(rng, folder):
 
     def work(number):
         if number == 0:
-            gbdnn.save([gbdnn.Layer(np.eye(64) * 3)] * 2, f"{folder}/net")
+            gbdnn.save([gbdnn.Layer(np.eye(64) * 3)] * 2, f"{folder}/net", replace=True)
             return True
         try:
             Y = gbdnn.infer(gbdnn.load(f"{folder}/net", lazy=True), np.eye(64))

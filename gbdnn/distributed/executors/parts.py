@@ -43,7 +43,7 @@ def infer_to_store_over(
     workers: Workers,
     *,
     batch: int | None,
-    restart: bool,
+    replace: bool,
     progress: Callable[[int, int], object] | None,
     options: dict[str, Any],
 ) -> StoredFeatures:
@@ -57,7 +57,7 @@ def infer_to_store_over(
     batch = batch or workers.batch
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
     with (
-        writing_parts(path, run, starts, batch=batch, restart=restart) as parts,
+        writing_parts(path, run, starts, batch=batch, replace=replace) as parts,
         ExitStack() as stack,
     ):
         if parts.is_finished:

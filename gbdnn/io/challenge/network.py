@@ -13,7 +13,7 @@ from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io.challenge.layout import find_layers, find_neurons, layers_in
 from gbdnn.io.challenge.tsv import read_tsv, write_tsv
-from gbdnn.io.files import made_folder
+from gbdnn.io.files import existing, made_folder
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.losses import challenge_bias, losses
 from gbdnn.model.layer import Layer
@@ -112,7 +112,13 @@ def iter_layers(
     return starmap(layer, enumerate(files, 1))
 
 
-def write_network(net: Network, directory: str | os.PathLike[str], *, lossy: bool = False) -> None:
+def write_network(
+    net: Network,
+    directory: str | os.PathLike[str],
+    *,
+    lossy: bool = False,
+    replace: bool = False,
+) -> None:
     """Write a network's weights as ``n{neurons}-l1.tsv`` and so on.
 
     Parameters
@@ -124,13 +130,15 @@ def write_network(net: Network, directory: str | os.PathLike[str], *, lossy: boo
     lossy : bool, default False
         Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
         otherwise they raise an error.
+    replace : bool, default False
+        Whether to replace existing files of layers; otherwise they raise an error.
 
     Raises
     ------
     ShapeError, ArgumentError
         A layer is not square, or the format does not store a property. Nothing is written.
     OutputError
-        A file cannot be written, or the folder contains more layers.
+        A file cannot be written or exists, or the folder contains more layers.
 
     Examples
     --------
@@ -147,13 +155,16 @@ def write_network(net: Network, directory: str | os.PathLike[str], *, lossy: boo
             raise ShapeError(f"layer {k}: weights are {layer.nrows} x {layer.ncols}, not {n} x {n}")
     losses(net, TSV, directory, lossy=lossy)
     folder = made_folder(directory)
-    if further := [k for k in layers_in(folder, n) if k > len(net)]:
+    old = layers_in(folder, n)
+    if further := [k for k in old if k > len(net)]:
         raise OutputError(
             f"{folder}: contains layers {min(further)} to {max(further)} of another network of {n}"
             f" neurons, but this one has {len(net)} layers; choose another folder or remove them"
         )
+    if old and not replace:
+        raise existing(old[min(old)])
     for k, layer in enumerate(net, 1):
-        write_tsv(layer.W, folder / f"n{n}-l{k}.tsv")
+        write_tsv(layer.W, folder / f"n{n}-l{k}.tsv", replace=replace)
 
 
 def _layers(
@@ -173,7 +184,7 @@ TSV = Format(
     name="tsv",
     read=Network,
     layers=_layers,
-    write=wraps(write_network)(partial(write_network, lossy=True)),
+    write=wraps(write_network)(partial(write_network, lossy=True, replace=True)),
     options="neurons bias bias_rule clip",
     mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
     files=_files,

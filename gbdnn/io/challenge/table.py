@@ -87,10 +87,12 @@ def parsed_columns(
     return [np.concatenate(x) if len(x) > 1 else x[0] for x in zip(*pieces, strict=True)], 0
 
 
-def write_columns(columns: dict[str, np.ndarray], path: str | os.PathLike[str]) -> None:
+def write_columns(
+    columns: dict[str, np.ndarray], path: str | os.PathLike[str], *, replace: bool
+) -> None:
     """Write columns of numbers; the file is written atomically."""
     frame = _polars().DataFrame(columns)
-    with whole_file(path) as file:
+    with whole_file(path, replace=replace) as file:
         for lines in frame.iter_slices(_LINES_AT_ONCE):
             text = io.BytesIO()
             lines.write_csv(text, include_header=False, separator="\t", quote_style="never")

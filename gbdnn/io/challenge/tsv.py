@@ -90,7 +90,7 @@ def read_tsv(
     return A
 
 
-def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
+def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str], *, replace: bool = False) -> None:
     r"""Write a matrix in the challenge's tab-separated format, sorted by row, then column.
 
     Parameters
@@ -100,13 +100,15 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
         the line ``nrows<TAB>ncols<TAB>0``.
     path : path-like
         Written atomically; compressed with gzip if the name ends in ``.gz``.
+    replace : bool, default False
+        Whether to replace an existing file; otherwise it raises an error.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         A value is not real or not finite, or the matrix has no rows or no columns.
     OutputError, MissingPackageError
-        The file cannot be written; polars is not installed.
+        The file cannot be written, or exists; polars is not installed.
 
     Notes
     -----
@@ -141,7 +143,7 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
         last = [np.array([n - 1], np.uint64) for n in matrix.shape]
         rows, cols, values = last[0], last[1], np.zeros(1, np.uint8)
     one = np.uint64(1)
-    write_columns({"row": rows + one, "column": cols + one, "value": values}, path)
+    write_columns({"row": rows + one, "column": cols + one, "value": values}, path, replace=replace)
 
 
 def read_categories(
@@ -193,7 +195,9 @@ def read_categories(
     return ids if ninputs is None else ids[ids < ninputs]
 
 
-def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
+def write_categories(
+    rows: ArrayLike, path: str | os.PathLike[str], *, replace: bool = False
+) -> None:
     r"""Write categories, one 1-based id per line, sorted.
 
     Parameters
@@ -202,13 +206,15 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
         0-based ids without duplicates. An empty list gives an empty file.
     path : path-like
         Written atomically; compressed with gzip if the name ends in ``.gz``.
+    replace : bool, default False
+        Whether to replace an existing file; otherwise it raises an error.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         `rows` is not a 1-D list of integers, or an id is negative or a duplicate.
     OutputError, MissingPackageError
-        The file cannot be written; polars is not installed.
+        The file cannot be written, or exists; polars is not installed.
 
     Examples
     --------
@@ -233,7 +239,7 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
         raise ArgumentError(f"categories contain {bad}; ids must be from 0 to {MAX_INDEX - 1}")
     if (twice := ids[1:][ids[1:] == ids[:-1]]).size:
         raise ArgumentError(f"categories contain the duplicate {twice[0]}")
-    write_columns({"category": ids.astype(np.int64) + 1}, path)
+    write_columns({"category": ids.astype(np.int64) + 1}, path, replace=replace)
 
 
 def _index(name: str, count: int | None, what: str) -> Index:

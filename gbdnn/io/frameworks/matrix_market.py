@@ -40,7 +40,7 @@ from gbdnn.errors import (
 )
 from gbdnn.io.challenge.layout import in_order, numbered
 from gbdnn.io.challenge.table import MAX_INDEX, Index, first_fault, parsed_columns
-from gbdnn.io.files import made_folder, whole_file
+from gbdnn.io.files import existing, made_folder, whole_file
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
 from gbdnn.io.losses import losses
@@ -158,7 +158,11 @@ def read_matrix_market(
 
 
 def write_matrix_market(
-    net: Network, directory: str | os.PathLike[str], *, lossy: bool = False
+    net: Network,
+    directory: str | os.PathLike[str],
+    *,
+    lossy: bool = False,
+    replace: bool = False,
 ) -> None:
     """Write a network's weights and biases as ``n1024-l1.mtx``, ``n1024-l1-bias.mtx`` and so on.
 
@@ -172,13 +176,15 @@ def write_matrix_market(
     lossy : bool, default False
         Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
         otherwise they raise an error.
+    replace : bool, default False
+        Whether to replace existing files of layers; otherwise they raise an error.
 
     Raises
     ------
     ArgumentError
         The format does not store a property. Nothing is written.
     OutputError, MissingPackageError
-        A file cannot be written, or the folder has more layers; SciPy is not installed.
+        A file cannot be written or exists, or the folder has more layers; SciPy is not installed.
 
     Notes
     -----
@@ -202,11 +208,13 @@ def write_matrix_market(
             f"{folder}: contains {further[0]} of another network, but this one has {len(net)}"
             " layers; choose another folder or remove the file"
         )
+    if old and not replace:
+        raise existing(old[min(old)])
     for k, layer in enumerate(net, 1):
         file = folder / f"{prefix}{k}.mtx"
-        _write(file, as_csc(layer).astype(np.float64), layer.dtype)
+        _write(file, as_csc(layer).astype(np.float64), layer.dtype, replace)
         bias = np.atleast_2d(np.asarray(layer.given_bias, np.float64))
-        _write(_bias_file(file), bias, bias.dtype)
+        _write(_bias_file(file), bias, bias.dtype, replace)
 
 
 def _files(folder: Path, prefix: str | None) -> list[Path]:
@@ -226,10 +234,10 @@ def _files(folder: Path, prefix: str | None) -> list[Path]:
     return in_order(files, range(0 if 0 in files else 1, max(files) + 1), name, ".mtx")
 
 
-def _write(path: Path, A: Any, dtype: np.dtype) -> None:
+def _write(path: Path, A: Any, dtype: np.dtype, replace: bool) -> None:
     import scipy.io
 
-    with whole_file(path) as file:
+    with whole_file(path, replace=replace) as file:
         scipy.io.mmwrite(
             file, A, comment=f"%GraphBLAS type {_NAMES[dtype]}", field="real", symmetry="general"
         )
@@ -391,7 +399,7 @@ def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
 MATRIX_MARKET = Format(
     name="matrix-market",
     read=lambda path, **given: read_matrix_market(path if path.is_dir() else [path], **given),
-    write=wraps(write_matrix_market)(partial(write_matrix_market, lossy=True)),
+    write=wraps(write_matrix_market)(partial(write_matrix_market, lossy=True, replace=True)),
     options="prefix bias bias_rule clip last_activation",
     suffixes=(".mtx", ".mtx.gz"),
     mark=r".*[0-9]\.mtx(\.gz)?",

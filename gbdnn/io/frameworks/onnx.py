@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
         return read_graph(model, Chain(wanted), logits=logits).network()
 
 
-def write_onnx(net: Network, path: str | os.PathLike[str]) -> None:
+def write_onnx(net: Network, path: str | os.PathLike[str], *, replace: bool = False) -> None:
     """Write a network as ONNX: a Gemm and a Relu or Clip per layer.
 
     Parameters
@@ -90,6 +91,8 @@ def write_onnx(net: Network, path: str | os.PathLike[str]) -> None:
         ``entries`` must have no bias, or a ReLU and no positive bias.
     path : path-like
         Written atomically. The input is named ``inputs``, the output ``outputs``.
+    replace : bool, default False
+        Whether to replace an existing file; otherwise it raises an error.
 
     Raises
     ------
@@ -97,7 +100,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str]) -> None:
         The network has no layers, a layer under ``entries`` has no equivalent, or the file would
         exceed the format's limit of 2 GiB.
     OutputError, MissingPackageError
-        The file cannot be written; the package onnx or SciPy is not installed.
+        The file cannot be written, or exists; the package onnx or SciPy is not installed.
     TooLargeError
         Dense weights do not fit into memory.
 
@@ -136,7 +139,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str]) -> None:
     )
     if model.ByteSize() > _LARGEST:
         raise ArgumentError(f"{path}: an ONNX file must be smaller than 2 GiB")
-    with whole_file(path) as file:
+    with whole_file(path, replace=replace) as file:
         file.write(model.SerializeToString(deterministic=True))
 
 
@@ -184,4 +187,10 @@ def _packages() -> Any:
     return onnx
 
 
-ONNX = Format(name="onnx", read=read_onnx, write=write_onnx, options="logits", suffixes=(".onnx",))
+ONNX = Format(
+    name="onnx",
+    read=read_onnx,
+    write=wraps(write_onnx)(partial(write_onnx, replace=True)),
+    options="logits",
+    suffixes=(".onnx",),
+)

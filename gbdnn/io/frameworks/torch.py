@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, as_flag, as_path, as_word, require_room
-from gbdnn.errors import ArgumentTypeError, FormatError, MissingPackageError, naming, require_kind
-from gbdnn.io.files import whole_file
+from gbdnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FormatError,
+    MissingPackageError,
+    naming,
+    require_kind,
+)
+from gbdnn.io.files import require_writable, whole_file
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, unsupported
 from gbdnn.io.frameworks.scipy import require_activation
@@ -37,12 +44,14 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Activation
 
 _SAFE = (2, 6)  # earlier versions may run code in spite of weights_only=True (CVE-2025-32434)
+_DIGITS, _POSITION = re.compile("[0-9]+"), re.compile(r"(?<![^.])[0-9]+(?![^.])")
 _PARAMETERS = {"weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask"}
 
 
 def from_torch(
     source: torch.nn.Module | Mapping[str, Any],
     *,
+    activation: Activation | None = None,
     clip: float | None = None,
     last_activation: Activation | None = None,
     dtype: Any = None,
@@ -55,15 +64,18 @@ def from_torch(
     source : torch.nn.Module or mapping of str to tensors
         A module that ``torch.fx`` can trace to a chain of ``Linear``, ``ReLU``, ``ReLU6``,
         ``Hardtanh(0, c)``, their functions, ``clamp(0, c)`` and ``BatchNorm1d``; ``Identity``,
-        ``Dropout``, ``Flatten`` and ``x.view(x.size(0), -1)`` are ignored. Or a ``state_dict`` of
-        linear layers in order, with tensors or NumPy arrays, or a checkpoint that contains it as
-        ``state_dict`` or ``model_state_dict``. Weights may be sparse; masks of
-        ``torch.nn.utils.prune`` are applied. All arrays are copied.
+        ``Dropout``, ``Flatten`` and ``x.view(x.size(0), -1)`` are ignored. Or a ``state_dict``
+        with tensors or NumPy arrays, or a checkpoint that contains it as ``state_dict`` or
+        ``model_state_dict``. A ``state_dict`` is read as a plain chain of linear layers in the
+        order of its keys; pass models with branches or skip connections as modules. Weights may be
+        sparse; masks of ``torch.nn.utils.prune`` are applied. All arrays are copied.
+    activation : {"relu", "identity"}
+        Required for a ``state_dict``, which has no activations, and only for it: activation of
+        all layers but the last.
     clip : float, optional
-        Only for a ``state_dict``, which has no activations: upper limit of every ReLU.
+        Only for a ``state_dict``: upper limit of every ReLU.
     last_activation : {"identity", "relu"}, optional
-        Only for a ``state_dict``: activation of the last layer, default ``"identity"``. All other
-        layers get a ReLU.
+        Only for a ``state_dict``: activation of the last layer, default ``"identity"``.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Default: FP64 for double, FP32 for float, half and bfloat16; layers must agree.
     logits : bool, default False
@@ -79,7 +91,8 @@ def from_torch(
     ------
     ArgumentError
         A module, function or parameter is not supported (such as convolutions, skip connections,
-        and lower bounds other than 0), or a value is not finite; the message names it.
+        and lower bounds other than 0), or a value is not finite; the message names it. Or
+        `activation` is missing.
     ArgumentTypeError
         `source` has another type, or is a module and options for a ``state_dict`` are given.
     ShapeError
@@ -89,7 +102,7 @@ def from_torch(
     --------
     >>> import numpy as np, gbdnn
     >>> state = {"fc.weight": np.array([[0.5, 0.0, -1.0]]), "fc.bias": np.array([0.25])}
-    >>> gbdnn.io.from_torch(state)  # or model.state_dict(), or the model itself
+    >>> gbdnn.io.from_torch(state, activation="relu")  # or the model itself
     Network: 1 layer, 3 inputs to 1 outputs, 2 edges, FP64
       layer  shape  edges
       0      3 x 1      2  bias 0.25 (all), identity
@@ -97,16 +110,25 @@ def from_torch(
     wanted, logits = None if dtype is None else as_dtype(dtype), as_flag(logits, "logits")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.nn.Module):
-        if clip is not None or last_activation is not None:
-            raise ArgumentTypeError("clip= and last_activation= cannot be combined with a module")
+        if (activation, clip, last_activation) != (None, None, None):
+            raise ArgumentTypeError(
+                "activation=, clip= and last_activation= cannot be combined with a module"
+            )
         from gbdnn.io.frameworks.torch_trace import trace
 
         return trace(source, Chain(wanted), logits=logits).network()
     if isinstance(source, Mapping):
         last = "identity" if last_activation is None else last_activation
         require_activation(last)
+        if activation is None:
+            raise ArgumentError(
+                'a state_dict does not contain activations; pass activation=, "relu" or'
+                ' "identity", if the model is a plain chain of layers in the order of its keys,'
+                " and the module to gbdnn.io.from_torch otherwise"
+            )
+        as_word(activation, "activation", ("relu", "identity"))
         Layer(np.empty((0, 0)), clip=clip, dtype=wanted)  # raises for an invalid option
-        return _from_state(_state_of(source), clip, last, Chain(wanted)).network()
+        return _from_state(_state_of(source), clip, [activation, last], Chain(wanted)).network()
     raise ArgumentTypeError(
         f"source must be a torch.nn.Module or its state_dict, not {type(source).__qualname__};"
         " read_torch reads a file"
@@ -185,6 +207,7 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
 def read_torch(
     path: str | os.PathLike[str],
     *,
+    activation: Activation | None = None,
     clip: float | None = None,
     last_activation: Activation | None = None,
     dtype: Any = None,
@@ -195,9 +218,10 @@ def read_torch(
     ----------
     path : path-like
         A ``state_dict`` of linear layers in order, or a checkpoint that contains it, as for
-        `from_torch`; or a safetensors file of numbered layers. Files of whole modules are refused,
-        because reading them would run code from the file.
-    clip, last_activation, dtype
+        `from_torch`; or a safetensors file of numbered layers (``0.weight``, ``2.weight``, or
+        ``fc1.weight``, ``fc2.weight``). Files of whole modules are refused, because reading them
+        would run code from the file.
+    activation, clip, last_activation, dtype
         As for `from_torch`.
 
     Returns
@@ -221,7 +245,9 @@ def read_torch(
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> net = gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)])
     >>> gbdnn.io.write_torch(net, folder / "net.pt", lossy=True)
-    >>> gbdnn.io.read_torch(folder / "net.pt", clip=6, last_activation="relu").isequal(net)
+    >>> gbdnn.io.read_torch(
+    ...     folder / "net.pt", activation="relu", clip=6, last_activation="relu"
+    ... ).isequal(net)
     True
     """
     torch, file = import_torch(), as_path(path)
@@ -254,12 +280,18 @@ def read_torch(
     if not isinstance(state, Mapping) or not all(
         isinstance(tensor, torch.Tensor) for tensor in state.values()
     ):
-        raise FormatError(f"{file}: the file does not contain a state_dict of tensors")
+        raise FormatError(
+            f"{file}: the file does not contain a state_dict of tensors{_inside(state)}"
+        )
     with naming(file):
-        return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
+        return from_torch(
+            state, activation=activation, clip=clip, last_activation=last_activation, dtype=dtype
+        )
 
 
-def write_torch(net: Network, path: str | os.PathLike[str], *, lossy: bool = False) -> None:
+def write_torch(
+    net: Network, path: str | os.PathLike[str], *, lossy: bool = False, replace: bool = False
+) -> None:
     """Write a network's weights and biases as the ``state_dict`` of its `to_torch`.
 
     Parameters
@@ -271,13 +303,15 @@ def write_torch(net: Network, path: str | os.PathLike[str], *, lossy: bool = Fal
     lossy : bool, default False
         Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
         otherwise they raise an error.
+    replace : bool, default False
+        Whether to replace an existing file; otherwise it raises an error.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, TooLargeError, MissingPackageError
         As for `to_torch`, or the format does not store a property.
     OutputError
-        The file cannot be written.
+        The file cannot be written, or exists.
 
     Examples
     --------
@@ -285,15 +319,16 @@ def write_torch(net: Network, path: str | os.PathLike[str], *, lossy: bool = Fal
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> net = gbdnn.Network([np.eye(3)], last_activation="identity")
     >>> gbdnn.io.write_torch(net, folder / "net.pt")
-    >>> gbdnn.io.read_torch(folder / "net.pt").shape
+    >>> gbdnn.io.read_torch(folder / "net.pt", activation="relu").shape
     (3, 3)
     """
     as_path(path)
     require_kind(net, Network, "net must be a Network")
     losses(net, TORCH, path, lossy=lossy)
     torch = import_torch()
+    require_writable(path, replace=replace)
     state = to_torch(net).state_dict()
-    with whole_file(path) as file:
+    with whole_file(path, replace=replace) as file:
         torch.save(state, file)
 
 
@@ -304,25 +339,51 @@ def _state_of(checkpoint: Any) -> Any:
     return next(states, checkpoint)
 
 
+def _inside(checkpoint: Any) -> str:
+    """Return advice if the values of a dict are the state_dicts, or an empty string."""
+    keys = [
+        key
+        for key, state in (checkpoint.items() if isinstance(checkpoint, Mapping) else ())
+        if isinstance(state, Mapping) and state and all(hasattr(x, "ndim") for x in state.values())
+    ]
+    words = " or ".join(f"checkpoint[{key!r}]" for key in keys)
+    return f"; pass {words}, which contains one, to gbdnn.io.from_torch" if keys else ""
+
+
 def _in_order(weights: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return weights in the order of the numbers in their names; the file stores no order."""
-    names = sorted(weights, key=lambda name: [int(n) for n in re.findall("[0-9]+", name)])
-    if len({re.sub("[0-9]+", "", name.rpartition(".")[0]) for name in names}) > 1:
+    """Return weights in the order of the numbers in their names; the file stores no order.
+
+    A number that is a whole component of a name is a position in a Sequential. Numbers in words
+    (``fc1``) may be sizes, so they must count up from 0 or 1.
+    """
+    modules = {name.rpartition(".")[0] for name in weights}
+    kinds = {_DIGITS.sub("#", _POSITION.sub("@", module)) for module in modules}
+    numbers = {tuple(map(int, _DIGITS.findall(module))) for module in modules}
+    is_known = len(kinds) == 1 and len(numbers) == len(modules)
+    for mark, column in zip(
+        re.findall("[@#]", min(kinds, default="")), zip(*numbers, strict=False), strict=False
+    ):
+        found = sorted({*column})
+        ups = [list(range(start, start + len(found))) for start in (0, 1)]
+        is_known &= mark == "@" or len(found) == 1 or found in ups
+    if not is_known:
         raise FormatError(
-            f"{file}: safetensors files store no order of layers, and the names are not numbered;"
-            " pass a dict of the weights in order to gbdnn.io.from_torch"
+            f"{file}: safetensors files store no order of layers, and the names are not numbered"
+            " from 0 or 1; pass a dict of the weights in order to gbdnn.io.from_torch"
         )
+    names = sorted(weights, key=lambda name: [int(n) for n in _DIGITS.findall(name)])
     return {name: weights[name] for name in names}
 
 
 def _from_state(
-    state: Mapping[str, Any], clip: float | None, last: Activation, chain: Chain
+    state: Mapping[str, Any], clip: float | None, activations: list[Activation], chain: Chain
 ) -> Chain:
     layers: dict[str, dict[str, Any]] = {}
     for key, tensor in state.items():
         if not hasattr(tensor, "ndim") or not hasattr(tensor, "dtype"):
             raise ArgumentTypeError(
                 f"state_dict: {key!r} must be a tensor, not {type(tensor).__qualname__}"
+                f"{_inside(state)}"
             )
         module, _, parameter = str(key).rpartition(".")
         if parameter not in _PARAMETERS:
@@ -331,7 +392,7 @@ def _from_state(
     for k, (module, tensors) in enumerate(layers.items()):
         name = repr(module or "weight")
         add_linear(chain, tensors, name)
-        if k < len(layers) - 1 or last == "relu":
+        if activations[k == len(layers) - 1] == "relu":
             chain.clamp(0, clip, name)
     return chain
 
@@ -339,8 +400,8 @@ def _from_state(
 TORCH = Format(
     name="torch",
     read=read_torch,
-    write=wraps(write_torch)(partial(write_torch, lossy=True)),
-    options="clip last_activation",
+    write=wraps(write_torch)(partial(write_torch, lossy=True, replace=True)),
+    options="activation clip last_activation",
     suffixes=(".pt", ".pth"),
     assumed=Assumed(last_activation="identity"),
 )

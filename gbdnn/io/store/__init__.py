@@ -44,6 +44,7 @@ def save(
     x: Network | Iterable[Layer] | MatrixLike | TrainingRun,
     path: str | os.PathLike[str],
     *,
+    replace: bool = False,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> None:
     """Save a network, features or categories in a store, or a training run in a file.
@@ -57,16 +58,17 @@ def save(
         which `train` can resume, without custom losses, optimizers or schedules; save
         ``run.network`` for inference.
     path : path-like
-        A new or empty folder, or a store, which is replaced atomically. For a training run, a file.
-        Not with the suffix of another format.
+        A new or empty folder; for a training run, a file. Not with the suffix of another format.
+    replace : bool, default False
+        Whether to replace an existing store or file atomically; otherwise it raises an error.
     progress : callable, optional
         Called as ``progress(k, count)`` after each layer; count is None if unknown.
 
     Raises
     ------
     OutputError
-        The folder cannot be written, or contains other files than a store, or parts of an
-        unfinished `infer_to_store`.
+        The folder cannot be written, or contains a store, other files, or parts of an unfinished
+        `infer_to_store`.
     ArgumentTypeError, ArgumentError, ShapeError
         `x` has another type, its layers do not fit each other, or `path` has another format's
         suffix.
@@ -87,13 +89,13 @@ def save(
     x = as_held(x, "x")
     x = as_features(x, "x") if is_vectors(x) else x
     if isinstance(x, np.ndarray) and x.ndim == 1:
-        _write_categories(x, path)
+        _write_categories(x, path, replace)
     elif is_matrix(x):
-        write_features([x], path, progress=progress)
+        write_features([x], path, replace=replace, progress=progress)
     elif hasattr(x, "history") and hasattr(x, "optimizer"):
-        importlib.import_module(RUNS).write_run(x, path)
+        importlib.import_module(RUNS).write_run(x, path, replace=replace)
     elif isinstance(x, Iterable) and not isinstance(x, str | bytes | dict):
-        write_network(x, path, progress)
+        write_network(x, path, progress, replace=replace)
     else:
         raise ArgumentTypeError(
             "x must be a Network, Layers, a matrix, a 1-D array of integers or a TrainingRun, not"
@@ -109,12 +111,12 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
     return _READERS[reader.kind](reader)
 
 
-def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> None:
+def require_storable(path: str | os.PathLike[str], *, replace: bool, resumes: bool = False) -> None:
     """Raise the OutputError that `save` would raise, before the content is computed.
 
     With `resumes` the folder may contain the parts of an unfinished run.
     """
-    with writing(path, resumes=resumes):
+    with writing(path, replace=replace, resumes=resumes):
         pass
 
 
@@ -122,14 +124,14 @@ RUNS = "gbdnn.training.checkpoint"
 """The module for training runs, imported on demand because it is in a higher layer."""
 
 
-def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:
+def _write_categories(rows: np.ndarray, path: str | os.PathLike[str], replace: bool) -> None:
     """Write a 1-D array of integers."""
     if rows.dtype.kind not in "iu":
         raise ArgumentTypeError(f"categories must be integers, not {rows.dtype}")
     ids = np.array(rows, np.int64)  # not a masked array, not a view
     if rows.dtype.kind == "u" and (ids < 0).any():
         raise ArgumentError(f"categories must be below 2**63, not {rows.max()}")
-    with writing(path) as writer:
+    with writing(path, replace=replace) as writer:
         entry = writer.add("categories", {"ids": ids})
         finish(writer, "categories", {"categories": entry})
 

@@ -38,6 +38,7 @@ def write_features(
     *,
     ncols: int | None = None,
     dtype: Any = None,
+    replace: bool = False,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> None:
     """Write features into a store, batch by batch.
@@ -46,7 +47,7 @@ def write_features(
     ----------
     batches : iterable of matrices, shape (some inputs, ncols)
         As for `infer`, in the order of the inputs. Stored zeros are dropped.
-    path, progress
+    path, replace, progress
         As for `gbdnn.save`.
     ncols : int, optional
         Neurons of the first layer. Default: the number of columns of the first batch.
@@ -82,7 +83,7 @@ def write_features(
     parts: list[dict[str, Any]] = []
     pending: list[SparseRows] = []
     rows_pending = values_pending = 0
-    with writing(path) as writer:
+    with writing(path, replace=replace) as writer:
 
         def flush() -> None:
             if pending:

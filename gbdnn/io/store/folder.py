@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import FormatError, MissingFileError, OutputError
-from gbdnn.io.files import output_errors, require_other_ending, whole_file
+from gbdnn.io.files import existing, output_errors, require_other_ending, whole_file
 from gbdnn.io.reading import read_bytes, require_form
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.shards import ShardReader, ShardWriter, require_packages
@@ -55,13 +55,17 @@ _CONTENTS: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike[str], *, resumes: bool = False) -> Iterator[ShardWriter]:
+def writing(
+    path: str | os.PathLike[str], *, replace: bool, resumes: bool = False
+) -> Iterator[ShardWriter]:
     """Lock a folder and write shards to it; an existing store is unchanged until `finish`.
 
-    `path` is a new or empty folder, or a store; `resumes` says whether to accept the parts of an
-    unfinished run. Raise OutputError if the folder cannot be written, contains other files, or
-    another process is writing to it, and ArgumentError if a new name has the suffix of a file.
+    `path` is a new or empty folder or, with `replace`, a store; `resumes` says whether to accept
+    the parts of an unfinished run. Raise OutputError if the folder cannot be written, contains
+    other files, or another process is writing to it, and ArgumentError if a new name has the
+    suffix of a file.
     """
+    as_flag(replace, "replace")
     folder, is_new, lock = as_path(path).absolute(), False, -1
     if not os.path.isdir(folder):  # noqa: PTH112 -- no error for a long name
         require_other_ending(as_path(path), "a store is a folder, not a file", *_OTHERS)
@@ -72,6 +76,8 @@ def writing(path: str | os.PathLike[str], *, resumes: bool = False) -> Iterator[
             folder.mkdir(parents=True, exist_ok=True)
             lock = _locked(folder)
             _require_ours(folder)
+            if (folder / INDEX).exists() and not replace:
+                raise existing(path)
             if (folder / RUN).exists() and not resumes:
                 raise OutputError(
                     f"{folder}: the folder contains parts of an unfinished infer_to_store; choose"

@@ -35,13 +35,15 @@ def write_network(
     path: str | os.PathLike[str],
     progress: Callable[[int, int | None], object] | None = None,
     count: int | None = None,
+    *,
+    replace: bool,
 ) -> None:
     """Write layers one by one, without keeping references."""
     if isinstance(layers, Network | list | tuple):
         count = len(layers)
     entries: list[dict[str, Any]] = []
     before = None
-    with writing(path) as writer:
+    with writing(path, replace=replace) as writer:
         for layer in layers:
             k = len(entries)
             require_kind(layer, Layer, f"layer {k} must be a Layer")

@@ -87,7 +87,7 @@ def writing_parts(
     starts: list[int],
     *,
     batch: int | None = None,
-    restart: bool = False,
+    replace: bool = False,
 ) -> Iterator[Parts]:
     """Lock the folder of a store, and begin or continue a run.
 
@@ -101,7 +101,7 @@ def writing_parts(
         First rows of the parts of a new run, and the number of rows.
     batch : int, optional
         Requested size of parts. By default, an unfinished run keeps its parts.
-    restart : bool
+    replace : bool
         Whether to discard a finished store or a different, unfinished run in the folder.
 
     Raises
@@ -109,18 +109,18 @@ def writing_parts(
     OutputError
         As for `writing`, or the folder contains a different run or another store.
     """
-    with writing(path, resumes=True) as writer:
+    with writing(path, replace=True, resumes=True) as writer:
         folder, begun = writer.folder, None
         finished = _read(folder / INDEX, {"run": dict | None})
-        is_finished = finished.get("run") == run and not restart
+        is_finished = finished.get("run") == run and not replace
         if not is_finished:
-            begun = _begun(folder, run, starts, batch, restart)
+            begun = _begun(folder, run, starts, batch, replace)
         if begun is None:
-            if (folder / INDEX).exists() and not is_finished and not restart:
+            if (folder / INDEX).exists() and not is_finished and not replace:
                 raise OutputError(
                     f"{folder}: the folder contains a finished store"
                     f"{_difference(run, finished.get('run') or run)}; choose another folder or pass"
-                    " restart=True to replace it"
+                    " replace=True to replace it"
                 )
             (folder / RUN).unlink(missing_ok=True)  # first, so that its parts are not reused
             tidy(folder)
@@ -130,7 +130,7 @@ def writing_parts(
 
 
 def _begun(
-    folder: Path, run: dict[str, str], starts: list[int], batch: int | None, restart: bool
+    folder: Path, run: dict[str, str], starts: list[int], batch: int | None, replace: bool
 ) -> list[int] | None:
     """Return where the parts of the unfinished run begin; None if there is none to continue."""
     has_parts = any(folder.glob("part-*.json"))
@@ -142,10 +142,10 @@ def _begun(
     if not difference and batch is not None and begun != starts:
         sizes = [begin[1] - begin[0] for begin in (begun, starts)]
         difference = f" (its parts have {sizes[0]:,} inputs, not {sizes[1]:,})"
-    if difference and not restart:
+    if difference and not replace:
         raise OutputError(
             f"{folder}: the folder contains a different, unfinished run{difference}; choose another"
-            " folder or pass restart=True to discard it"
+            " folder or pass replace=True to discard it"
         )
     return None if difference else begun
 

@@ -71,7 +71,7 @@ class ShardWriter:
         index = self.folder / "index.json"
         # Not save_file, whose temporary files have names that other programs use, too.
         content = _safetensors("safetensors.numpy").save(self._arrays)
-        with whole_file(path) as file:
+        with whole_file(path, replace=False) as file:
             if index.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(index.stat().st_mode))
             file.write(content)

@@ -1,0 +1,102 @@
+"""No writer replaces what exists without replace=True."""
+
+import inspect
+from functools import partial
+from pathlib import Path
+
+import graphblas as gb
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn import errors, io
+
+CHAIN = gbdnn.Network([gbdnn.Layer(np.eye(3)), gbdnn.Layer(2 * np.eye(3), activation="identity")])
+X = gb.Matrix.from_dense(np.eye(3))
+SAVED = {
+    "network": CHAIN,
+    "layers": [gbdnn.Layer(np.eye(2))],
+    "features": np.eye(4, 3),
+    "categories": np.arange(3),
+}
+WRITERS = {
+    **{f"save {name}": partial(gbdnn.save, x) for name, x in SAVED.items()},
+    "infer_to_store": lambda path, **k: gbdnn.infer_to_store([np.eye(3)], X, path, **k),
+    "write_categories": lambda path, **k: io.write_categories([1, 2], path, **k),
+    "write_features": lambda path, **k: io.write_features([X], path, **k),
+    "write_matrix_market": lambda path, **k: io.write_matrix_market(CHAIN, path, lossy=True, **k),
+    "write_network": lambda path, **k: io.write_network(CHAIN, path, lossy=True, **k),
+    "write_onnx": lambda path, **k: io.write_onnx(CHAIN, path, **k),
+    "write_torch": lambda path, **k: io.write_torch(CHAIN, path, **k),
+    "write_tsv": lambda path, **k: io.write_tsv(X, path, **k),
+}
+FILES = ("write_categories", "write_onnx", "write_torch", "write_tsv")
+OTHER = gbdnn.Network([gbdnn.Layer(np.ones((1, 2)))])  # what is replaced
+
+
+def content(path):
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return {file: file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_writer_replaces_only_with_replace(tmp_path, name):
+    path, write = tmp_path / "out", WRITERS[name]
+    write(path)
+    if name in FILES:
+        path.write_bytes(b"precious")
+    elif name not in ("write_network", "write_matrix_market"):
+        gbdnn.save(OTHER, path, replace=True)
+    before = content(path)
+    with pytest.raises(errors.OutputError, match=r"pass replace=True to replace it$"):
+        write(path)
+    assert content(path) == before
+    with pytest.raises(errors.ArgumentTypeError, match="replace must be True or False"):
+        write(path, replace="yes")
+    write(path, replace=True)
+    assert content(path) != before or path.is_dir()
+    assert name in FILES or isinstance(gbdnn.load(path), gbdnn.Network) != (
+        "features" in name or "categories" in name or "infer" in name
+    )
+
+
+def test_every_writer_is_in_the_table():
+    writers = [name for name in io.__all__ if name.startswith("write_")]
+    writers += [name for name in gbdnn.__all__ if "replace" in signature(getattr(gbdnn, name))]
+    assert {name.split()[0] for name in WRITERS} == {*writers}
+
+
+def signature(x):
+    return inspect.signature(x).parameters if inspect.isfunction(x) else ()
+
+
+@pytest.mark.parametrize("name", ["out", "out.onnx", "out.pt", "out.mtx"])
+def test_convert_replaces_only_with_replace(tmp_path, name):
+    source, path = tmp_path / "net", tmp_path / name
+    gbdnn.save(CHAIN, source)
+    to = "onnx" if name.endswith("mtx") else None  # a file of any name
+    io.convert(source, path, to=to)
+    before = content(path)
+    with pytest.raises(errors.OutputError, match=r"pass replace=True to replace it$"):
+        io.convert(source, path, to=to)
+    assert content(path) == before
+    io.convert(source, path, to=to, replace=True)
+
+
+def test_a_training_run_replaces_only_with_replace(tmp_path):
+    path = tmp_path / "run.safetensors"
+    run = gbdnn.train(CHAIN, np.eye(3), np.arange(3), epochs=1)
+    gbdnn.save(run, path)
+    before = content(path)
+    with pytest.raises(errors.OutputError, match=r"pass replace=True to replace it$"):
+        gbdnn.save(run, path)
+    assert content(path) == before
+    gbdnn.save(run, path, replace=True)
+
+
+def test_an_empty_file_is_not_precious(tmp_path):
+    path = tmp_path / "out.tsv"
+    path.touch()  # as mktemp makes it
+    io.write_tsv(X, path)
+    assert path.stat().st_size
+    io.write_tsv(X, Path("/dev/null"))
