@@ -15,7 +15,7 @@ from gbdnn.errors import FormatError, GbdnnError, ShapeError
 from gbdnn.io.challenge.tsv import read_tsv
 from gbdnn.io.frameworks.matrix_market import parse
 from gbdnn.io.numpy_files import read_numpy
-from gbdnn.io.reading import foreign_errors, open_checked, read_unzipped
+from gbdnn.io.reading import foreign_errors, open_checked, read_unzipped, require_no_table
 from gbdnn.io.store import open_features
 from gbdnn.runtime.first_use import gb
 
@@ -180,8 +180,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     file = as_path(path)
     data = read_unzipped(file)
     if data[:2] != b"\0\0" or len(data) < 4 or data[2] not in _TYPES:
-        begin = f"begins with {data[:4].hex(' ')}" if data else "is empty"
-        raise FormatError(f"{file}: not an IDX file: it {begin}")
+        raise FormatError(f"{file}: not an IDX file: it begins with {data[:4].hex(' ')}")
     dtype, rank = np.dtype(_TYPES[data[2]]), data[3]
     start = 4 + 4 * rank
     if len(data) < start:
@@ -204,6 +203,7 @@ def _found(path: Path, dtype: np.dtype) -> Any:
     name = path.name.lower()
     if os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
         return open_features(path).matrix()
+    require_no_table(path)
     if name.endswith(_MTX):
         return parse(read_unzipped(path), path)
     if name.endswith(_NUMPY):
@@ -239,9 +239,8 @@ def _matrix(x: Any) -> gb.Matrix:
 
 def _lines(path: Path, data: bytes) -> np.ndarray:
     *lines, rest = data.split(b"\n")
-    if rest or not lines:
-        fault = "ends inside a line (no newline at its end)" if rest else "is empty"
-        raise FormatError(f"{path}: the file {fault}")
+    if rest:
+        raise FormatError(f"{path}: the file ends inside a line (no newline at its end)")
     for number, line in enumerate(lines, 1):
         if not _LABEL.fullmatch(line):
             text = line.decode(errors="replace")[:40]

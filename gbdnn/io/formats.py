@@ -15,7 +15,7 @@ from gbdnn.io.format import FORMATS, Format, of_suffix, register
 from gbdnn.io.frameworks.matrix_market import MATRIX_MARKET
 from gbdnn.io.frameworks.onnx import ONNX
 from gbdnn.io.frameworks.torch import TORCH
-from gbdnn.io.reading import read_errors
+from gbdnn.io.reading import open_checked, read_errors, require_no_table
 from gbdnn.io.store.network import STORE
 from gbdnn.model.network import Network
 
@@ -181,7 +181,9 @@ def format_of(path: str | os.PathLike[str]) -> Format:
         if not path.is_dir():
             if known := of_suffix(path) or (TORCH if _start(path)[8:9] == b"{" else None):
                 return known
-            raise FormatError(f"{path}: cannot infer the file format; pass format=")
+            require_no_table(path)
+            with open_checked(path):  # which names files that no reader reads
+                raise FormatError(f"{path}: cannot infer the file format; pass format=")
         here = list(path.iterdir())
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
     marked = [form for form in FORMATS.values() if form.marks(here, below)]

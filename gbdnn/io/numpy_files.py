@@ -8,6 +8,7 @@ import numpy as np
 
 from gbdnn.arrays.matrices import checked_scipy
 from gbdnn.errors import FormatError
+from gbdnn.io.challenge.table import MAX_INDEX
 from gbdnn.io.reading import foreign_errors, open_checked
 from gbdnn.runtime.optional import require
 
@@ -33,6 +34,8 @@ def read_numpy(path: Path) -> Any:
             file.seek(0)
             with foreign_errors(path, fault):
                 A = checked_scipy(sparse.load_npz(file))
+            if max(A.shape) > MAX_INDEX:
+                raise FormatError(f"{path}: shape {A.shape} exceeds the maximum of {MAX_INDEX}")
             return _numbers(A, path)
         if len(arrays) != 1:
             raise FormatError(

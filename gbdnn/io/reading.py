@@ -28,6 +28,19 @@ RATIO = 100
 Tables of numbers typically compress to between a third and a tenth of their size.
 """
 
+_OTHERS = {
+    b"version https://git-lfs": "a Git LFS pointer; run git lfs pull",
+    b"<!doctype html": "an HTML page; download the file itself",
+    b"<html": "an HTML page; download the file itself",
+    b"bzh": "compressed with bzip2; unpack it, or compress it with gzip",
+    b"\xfd7zxz": "compressed with xz; unpack it, or compress it with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it, or compress it with gzip",
+    b"par1": "a Parquet file; read it with pandas and pass its values",
+}
+"""First bytes, in lower case, of files that are not what their names say, and what they are."""
+
+_TAR, _TAR_AT = b"ustar", 257
+_TABLES = (".csv", ".csv.gz", ".parquet", ".feather", ".xlsx")
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 _PIECE = 1 << 24  # bytes
 
@@ -109,20 +122,45 @@ def read_errors(path: object) -> Iterator[None]:
         raise unreadable(path, err) from err
 
 
+def require_no_table(path: Path) -> None:
+    """Raise FormatError for a table of another library, by its name."""
+    if path.name.lower().endswith(_TABLES):
+        raise FormatError(
+            f"{path}: unsupported format; read the table with pandas and pass its values, such as"
+            " pandas.read_csv(path).to_numpy()"
+        )
+
+
+def _require_known(start: bytes, path: Path, allow_empty: bool) -> None:
+    """Raise FormatError if the first bytes are those of a file that no reader reads."""
+    if not start and not allow_empty:
+        raise FormatError(f"{path}: the file is empty")
+    if start[_TAR_AT:].startswith(_TAR):
+        raise FormatError(f"{path}: the file is a tar archive; unpack it")
+    begin = start.lstrip()[:32].lower()
+    for mark, what in _OTHERS.items():
+        if begin.startswith(mark):
+            raise FormatError(f"{path}: the file is {what}")
+
+
 @contextmanager
-def open_checked(path: Path) -> Iterator[BinaryIO]:
+def open_checked(path: Path, *, allow_empty: bool = False) -> Iterator[BinaryIO]:
     """Open a regular file for reading, with a limit on decompression.
 
     Yields the file, or its decompressed content for gzip (detected by its first bytes). Zip
     archives are not decompressed, but refused if the total size of members exceeds the limit.
-    Anything but a regular file is refused, since a FIFO could block.
+    Anything but a regular file is refused, since a FIFO could block, and so are files of formats
+    that no reader reads, empty ones unless `allow_empty`.
     """
     with _opened(path) as file:
         with read_errors(path):
-            start = file.peek(2)  # type: ignore[attr-defined]
+            start = file.peek(_TAR_AT + len(_TAR))  # type: ignore[attr-defined]
         if start.startswith(b"\x1f\x8b"):
-            yield io.BytesIO(_decompressed(file, path))
+            content = _decompressed(file, path)
+            _require_known(content[: _TAR_AT + len(_TAR)], path, allow_empty)
+            yield io.BytesIO(content)
             return
+        _require_known(start, path, allow_empty)
         if start.startswith(b"PK"):
             with (
                 foreign_errors(path, "the zip archive is damaged"),
@@ -134,9 +172,9 @@ def open_checked(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_unzipped(path: Path) -> bytes:
+def read_unzipped(path: Path, *, allow_empty: bool = False) -> bytes:
     """Return the bytes of a file, decompressed if it is gzip; errors as for `open_checked`."""
-    with open_checked(path) as file, read_errors(path):
+    with open_checked(path, allow_empty=allow_empty) as file, read_errors(path):
         return file.read()
 
 

@@ -66,7 +66,7 @@ GOOD = idx(0x0B, "h", (2, 3), range(6))
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "not an IDX file: it is empty"),
+        (b"", "the file is empty"),
         (GOOD[:3], "not an IDX file: it begins with 00 00 0b"),
         (b"\x89PNG\r\n", "not an IDX file: it begins with 89 50 4e 47"),
         (b"\0\0\x0a" + GOOD[3:], "not an IDX file"),

@@ -1,10 +1,15 @@
 """What all readers of files share: regular files only, and a bound on what a file unpacks to."""
 
+import bz2
 import contextlib
 import errno
 import gzip
+import importlib.util
+import lzma
 import os
+import tarfile
 import zipfile
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -239,3 +244,58 @@ def test_external_data_of_onnx_with_a_fault(tmp_path, shape, entries):
     external(onnx, tmp_path / "net.onnx", shape, **({"location": "w.bin"} | entries))
     with pytest.raises(FormatError, match=r"net\.onnx: "):
         io.read_onnx(tmp_path / "net.onnx")
+
+
+NOT_WHAT_THEY_SAY = {
+    "pull": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "git lfs pull"),
+    "html": (b"\n<!DOCTYPE html><html>", "an HTML page"),
+    "bzip2": (bz2.compress(b"1\t1\t1\n"), "compressed with bzip2"),
+    "xz": (lzma.compress(b"1\t1\t1\n"), "compressed with xz"),
+    "parquet": (b"PAR1\0\0", "a Parquet file"),
+    "empty": (b"", "the file is empty"),
+}
+
+
+def archived(data):
+    file = BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("n4-l1.tsv"), BytesIO(data))
+    return file.getvalue()
+
+
+NOT_WHAT_THEY_SAY["tar"] = (archived(b""), "a tar archive; unpack it")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("kind", NOT_WHAT_THEY_SAY)
+def test_files_that_are_not_what_their_names_say(tmp_path, kind, compressed):
+    data, words = NOT_WHAT_THEY_SAY[kind]
+    readers = {
+        "x.tsv": io.read_tsv, "x.idx": io.read_idx, "labels": io.read_labels, "x": io.read_features,
+        "x.npy": io.read_features, "x.mtx": io.read_features, "net.mtx": gbdnn.load,
+        "ids.tsv": io.read_categories, "y.npz": io.read_labels,
+        "model.safetensors": gbdnn.load, "net": gbdnn.load,
+    }  # fmt: skip
+    readers |= {"x.onnx": io.read_onnx} if importlib.util.find_spec("onnx") else {}
+    readers |= {"x.pt": io.read_torch} if importlib.util.find_spec("torch") else {}
+    for name, read in readers.items():
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(data) if compressed else data)
+        with pytest.raises(FormatError, match=rf"{name}: .*{words}"):
+            read(path)
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.CSV.gz", "x.parquet"])
+def test_tables_of_other_libraries_are_refused_by_name(tmp_path, name):
+    (tmp_path / name).write_bytes(b"a,b\n1,2\n")
+    for read in (io.read_features, gbdnn.load):
+        with pytest.raises(FormatError, match=r"read the table with pandas and pass its values"):
+            read(tmp_path / name)
+
+
+def test_a_sparse_array_beyond_the_largest_matrix(tmp_path):
+    sparse = pytest.importorskip("scipy.sparse")
+    X = sparse.coo_array(([1.0], ([0], [0])), shape=(2**61, 3))
+    sparse.save_npz(tmp_path / "x.npz", X)
+    with pytest.raises(FormatError, match=r"x\.npz: shape .* exceeds the maximum"):
+        io.read_features(tmp_path / "x.npz")

@@ -599,3 +599,51 @@ def test_an_index_with_odd_fields_and_a_right_checksum(x, tmp_path):
             except gbdnn.GbdnnError:  # nothing else is raised
                 refused += 1
     assert refused > 50
+
+
+@pytest.mark.parametrize("name", ["../secret/x.safetensors", "/x.safetensors", "a\0b", "x"])
+def test_an_index_names_only_shards(tmp_path, name):
+    """They are in the folder, whatever the index says."""
+    gbdnn.save(NET, tmp_path / "net")
+    index = folder.read_json(tmp_path / "net" / "index.json")
+    del index["xxh3_64"]
+    for shard in index["shards"]:
+        shard["file"] = name
+    folder.write_json(tmp_path / "net" / "index.json", index)
+    with pytest.raises(FormatError, match=r"the index names .*, not a shard"):
+        gbdnn.load(tmp_path / "net")
+
+
+def test_a_shard_in_a_loop_of_links(tmp_path):
+    gbdnn.save(NET, tmp_path)
+    (shard,) = tmp_path.glob("*.safetensors")
+    shard.unlink()
+    shard.symlink_to(shard.name)
+    with pytest.raises(MissingFileError, match=shard.name):
+        gbdnn.load(tmp_path)
+
+
+def test_a_linked_index_is_read_but_not_written(tmp_path):
+    """As in the cache of the Hugging Face Hub, where the link's target belongs to all versions."""
+    gbdnn.save(NET, tmp_path / "blobs")
+    (tmp_path / "net").mkdir()
+    for file in (tmp_path / "blobs").iterdir():
+        (tmp_path / "net" / file.name).symlink_to(file)
+    assert gbdnn.load(tmp_path / "net") == NET
+    before = (tmp_path / "blobs" / "index.json").read_bytes()
+    with pytest.raises(OutputError, match=r"index.json is a link; choose another folder"):
+        gbdnn.save(NET[:1], tmp_path / "net", replace=True)
+    assert (tmp_path / "blobs" / "index.json").read_bytes() == before
+
+
+def test_a_record_of_a_run_that_cannot_be_removed(tmp_path, monkeypatch):
+    unlink = Path.unlink
+
+    def refused(path, **given):
+        if path.name == folder.RUN:
+            raise PermissionError(1, "no")
+        unlink(path, **given)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(OutputError, match="cannot be written: no"):
+        gbdnn.infer_to_store(NET, X, tmp_path / "Y")

@@ -58,9 +58,7 @@ def read_columns(
     `dtype` is that of the values, float32 or float64, or None without values. An empty file is an
     empty table if `allow_empty`. A FormatError names the file, the 1-based line and the fault.
     """
-    data = read_unzipped(as_path(path))
-    if not data and not allow_empty:
-        raise FormatError(f"{path}: the file is empty")
+    data = read_unzipped(as_path(path), allow_empty=allow_empty)
     columns, start = parsed_columns(data, indices, dtype)
     if columns is None:
         before = data.count(b"\n", 0, start)

@@ -23,7 +23,7 @@ from gbdnn.errors import FormatError, MissingFileError, OutputError
 from gbdnn.io.files import existing, output_errors, require_other_ending, whole_file
 from gbdnn.io.reading import read_bytes, require_form
 from gbdnn.io.store.fingerprints import checksum
-from gbdnn.io.store.shards import ShardReader, ShardWriter, require_packages
+from gbdnn.io.store.shards import SHARD_NAME, ShardReader, ShardWriter, require_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ INDEX, RUN = "index.json", "gbdnn-run.json"
 _FORMAT, _VERSION = "gbdnn.store", 2
 _OTHERS = (".safetensors", ".tsv", ".tsv.gz")
 _OURS = re.compile(  # names that nobody else chooses
-    r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-[0-9a-f]{16}-\d+-\d+\.json"
+    rf"{SHARD_NAME.pattern}|part-[0-9a-f]{{16}}-\d+-\d+\.json"
     r"|gbdnn-run\.json|\.gbdnn-[0-9a-f]{16}\.tmp"
 )
 
@@ -76,6 +76,8 @@ def writing(
             folder.mkdir(parents=True, exist_ok=True)
             lock = _locked(folder)
             _require_ours(folder)
+            if (folder / INDEX).is_symlink():  # as in the cache of the Hugging Face Hub
+                raise OutputError(f"{folder}: {INDEX} is a link; choose another folder")
             if (folder / INDEX).exists() and not replace:
                 raise existing(path)
             if (folder / RUN).exists() and not resumes:

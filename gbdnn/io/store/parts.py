@@ -77,7 +77,7 @@ class Parts(NamedTuple):
             shards += index["shards"]
         content = {"shape": list(shape), "dtype": dtype.name, "parts": parts, "run": self.run}
         finish(self.writer, "features", content)
-        (self.writer.folder / RUN).unlink(missing_ok=True)
+        _remove_run(self.writer.folder)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def writing_parts(
                     f"{_difference(run, finished.get('run') or run)}; choose another folder or pass"
                     " replace=True to replace it"
                 )
-            (folder / RUN).unlink(missing_ok=True)  # first, so that its parts are not reused
+            _remove_run(folder)  # first, so that its parts are not reused
             tidy(folder)
             if not is_finished:
                 write_json(folder / RUN, {"run": run, "starts": starts})
@@ -148,6 +148,11 @@ def _begun(
             " folder or pass replace=True to discard it"
         )
     return None if difference else begun
+
+
+def _remove_run(folder: Path) -> None:
+    with output_errors(folder):
+        (folder / RUN).unlink(missing_ok=True)
 
 
 def _difference(run: dict[str, str], other: dict[str, str]) -> str:

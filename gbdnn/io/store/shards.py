@@ -7,6 +7,7 @@ rows of its transpose. ``values`` has one item if all entries have the same valu
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from contextlib import suppress
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SHARD_BYTES",
+    "SHARD_NAME",
     "ShardReader",
     "ShardWriter",
     "read_rows",
@@ -35,6 +37,7 @@ __all__ = [
     "write_rows",
 ]
 
+SHARD_NAME = re.compile(r"shard-[0-9a-f]{16}-\d{5,}\.safetensors")
 SHARD_BYTES = 64 << 20
 """Maximum size of a shard, unless a single layer or part is larger."""
 
@@ -93,6 +96,9 @@ class ShardReader:
     """
 
     def __init__(self, folder: Path, shards: list[dict[str, Any]], verify: bool) -> None:
+        for shard in shards:
+            if not SHARD_NAME.fullmatch(shard["file"]):  # may be outside the folder
+                raise FormatError(f"{folder}: the index names {shard['file']!r}, not a shard")
         self.folder, self._shards, self._verify = folder, shards, verify
         self._opened: dict[int, Any] = {}
         self._opening = [Lock() for _ in shards]
@@ -171,12 +177,13 @@ def read_rows(
 
 
 def _size(path: Path, there: str) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 -- called for each array
-    except FileNotFoundError as err:
-        raise MissingFileError(
-            f"{there}: the shard is missing; if the store was saved again, load it again"
-        ) from err
+    with read_errors(there):
+        try:
+            return os.stat(path).st_size  # noqa: PTH116 -- called for each array
+        except FileNotFoundError as err:
+            raise MissingFileError(
+                f"{there}: the shard is missing; if the store was saved again, load it again"
+            ) from err
 
 
 def require_packages() -> None:
