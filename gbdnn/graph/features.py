@@ -11,7 +11,7 @@ from gbdnn.arrays.answer import matrix_of
 from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_held, dtype_of, shape_of
 from gbdnn.arrays.sources import is_source
-from gbdnn.errors import ArgumentTypeError, ShapeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ def _from_networkx(networkx: Any, G: Any, what: str, weight: str | None) -> Any:
     if not len(G):
         return np.zeros((0, 0), np.float32)
     require("scipy.sparse", "challenge", "networkx graphs need SciPy")
+    edges = [] if weight in (None, "weight") else list(G.edges(data=True))
+    if edges and not any(weight in data for *_, data in edges):
+        raise ArgumentError(f"{what}: no edge has the attribute weight={weight!r}")
     try:
         return networkx.to_scipy_sparse_array(G, weight=weight)
     except (TypeError, ValueError) as err:

@@ -64,7 +64,7 @@ def normalized(
     ShapeError
         G is not square.
     ArgumentError
-        A weight is negative or not finite.
+        A weight is negative or not finite, or no edge has an attribute other than ``"weight"``.
 
     Notes
     -----

@@ -17,6 +17,7 @@ from gbdnn.io.frameworks.onnx import ONNX
 from gbdnn.io.frameworks.torch import TORCH
 from gbdnn.io.reading import open_checked, read_errors, require_no_table
 from gbdnn.io.store.network import STORE
+from gbdnn.io.store.parts import unfinished
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def load(
         The content is damaged or invalid, or has a newer version; the message names file and layer.
         The arrays of a stored layer are checked when it is read.
     ArgumentError
-        An option does not apply to the format, or a folder contains several formats.
+        An option does not apply to the format, such as ``lazy=True`` to another than a store, or a
+        folder contains several formats.
     MissingPackageError
         A package that the format needs is not installed.
 
@@ -124,8 +126,11 @@ def load(
         as_flag(lazy, "lazy")
     require_callable(progress, "progress")
     if not options and holds_run(path):
+        _require_store("training run", lazy=lazy, verify=verify)
         return importlib.import_module(store.RUNS).read_run(path)
     form, given = chosen(path, options)
+    if form is not STORE:
+        _require_store(f"format {form.name}", lazy=lazy, verify=verify)
     if form.layers is not None:
         return Network(form.layers(as_path(path), given, progress))
     count = given.pop("layers", None)
@@ -146,6 +151,11 @@ def load(
     return net if lazy else net.loaded()
 
 
+def _require_store(what: str, *, lazy: bool | None, verify: bool) -> None:
+    if lazy or not verify:
+        raise ArgumentError(f"lazy=True and verify=False apply only to stores, not to a {what}")
+
+
 def read_network(
     path: str | os.PathLike[str],
     *,
@@ -153,7 +163,8 @@ def read_network(
     **options: Unpack[ReadOptions],
 ) -> Network:
     """Return a network, lazily from a store; raise FormatError if it contains something else."""
-    net = load(path, lazy=True, progress=progress, **options)
+    lazy = chosen(path, options)[0] is STORE or None
+    net = load(path, lazy=lazy, progress=progress, **options)
     if not isinstance(net, Network):
         raise FormatError(f"{path}: the store does not contain a network")
     return net
@@ -188,6 +199,8 @@ def format_of(path: str | os.PathLike[str]) -> Format:
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
     marked = [form for form in FORMATS.values() if form.marks(here, below)]
     if not marked:
+        if progress := unfinished(path):
+            raise MissingFileError(f"{path}: {progress}")
         raise MissingFileError(
             f"{path}: contains neither a finished store nor a network; expected a file index.json,"
             " n<neurons>-l1.tsv or <prefix>1.mtx"

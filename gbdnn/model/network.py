@@ -304,9 +304,11 @@ class NetworkSource:
 def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
     """Raise an error if layer `k` does not fit the previous layer."""
     if here.nrows != before.ncols:
+        is_turned = here.ncols == before.nrows
+        advice = "; transpose the weights, as PyTorch stores them" if is_turned else ""
         raise ShapeError(
             f"layer {k}: weights are {here.nrows} x {here.ncols} but layer {k - 1},"
-            f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
+            f" {before.nrows} x {before.ncols}, has {before.ncols} outputs{advice}"
         )
     if here.dtype != before.dtype:
         raise ArgumentError(

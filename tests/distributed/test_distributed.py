@@ -695,3 +695,33 @@ def test_the_challenge_on_workers():
     assert [len(found.workers) for found in outcome.balances] == [2, 2]
     assert [found.workers["inputs"].sum() for found in outcome.balances] == [300, 300]
     assert len(records) == 3
+
+
+def test_an_asynchronous_client_is_refused():
+    client = Client()
+    client.asynchronous = True
+    with pytest.raises(errors.ArgumentError, match="an asynchronous Dask client is not supported"):
+        Workers(client)
+
+
+def test_a_cluster_without_workers_is_reported(caplog, monkeypatch, net):
+    from gbdnn.distributed.executors import batches
+
+    class Waiting(Pickling):
+        """An executor that computes when the warning has been logged."""
+
+        def submit(self, *call, **given):
+            for _ in range(1000):
+                if caplog.records:
+                    break
+                threading.Event().wait(0.01)
+            return super().submit(*call, **given)
+
+    client = Client()
+    client.workers, client.get_executor = {}, lambda *, pure: Waiting()
+    monkeypatch.setattr(batches, "_PATIENCE", 0.0)
+    with caplog.at_level("WARNING", "gbdnn.distributed"):
+        gbdnn.infer(net, np.ones((2, 48), "f4"), executor=client)
+    assert [record.message for record in caplog.records] == [
+        "waiting for workers: the Dask cluster has none"
+    ]

@@ -107,3 +107,11 @@ def test_errors():
         graph.normalized(np.array([[0, -2.0], [1, 0]]))
     with pytest.raises(errors.ArgumentError, match="G: contains nan"):
         graph.normalized(np.array([[0, np.nan], [1, 0]]))
+
+
+def test_a_weight_that_no_edge_has():
+    G = networkx.Graph([(0, 1, {"length": 2.0}), (1, 2)])
+    with pytest.raises(errors.ArgumentError, match="no edge has the attribute weight='lenght'"):
+        graph.normalized(G, "mean", weight="lenght")
+    for weight in ("length", "weight", None):  # edges without it have weight 1
+        assert graph.normalized(G, "mean", weight=weight).nvals == 4

@@ -176,3 +176,15 @@ def test_a_format_is_one_file(tmp_path):
     assert "use gbdnn.io.write_toy" in done.stdout
     assert "torch|toy" in done.stdout
     assert "toy (inf)" in " ".join(done.stdout.split())
+
+
+def test_options_of_stores_do_not_apply_to_other_formats(tmp_path):
+    pytest.importorskip("onnx")
+    io.write_onnx(gbdnn.Network([np.eye(3)]), tmp_path / "net.onnx")
+    io.write_network(gbdnn.radixnet(1024, 1), tmp_path / "files")
+    gbdnn.save(gbdnn.train([np.eye(3)], np.eye(3), np.arange(3), epochs=1), tmp_path / "run")
+    for name in ("net.onnx", "files", "run"):
+        for option in ({"lazy": True}, {"verify": False}):
+            with pytest.raises(errors.ArgumentError, match="apply only to stores, not to a"):
+                gbdnn.load(tmp_path / name, **option)
+        gbdnn.load(tmp_path / name, lazy=False)

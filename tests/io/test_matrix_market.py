@@ -227,3 +227,19 @@ def test_every_symmetry_that_scipy_writes(symmetry, field, sparse, tmp_path):
     scipy.io.mmwrite(tmp_path / "w1.mtx", held.astype(float), field=field, symmetry=symmetry)
     net = io.read_matrix_market(tmp_path)
     np.testing.assert_array_equal(net[0].weights.to_dense(fill_value=0), A)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%%MatrixMarket matrix coordinate unsigned-integer general\n2 2 1\n2 1 15\n",
+        "%MatrixMarket matrix coordinate real general\n2 2 1\n2 1 15\n",
+        "  %%MatrixMarket matrix coordinate real general\n  2 2 1\n  2 1 15\n",
+        "%%MatrixMarket matrix coordinate real general\n2 2 1\n2 1 1.5D+01\n",
+        "%%MatrixMarket matrix array real general\n2 2\n0\n 1.5d1\n0\n0\n",
+    ],
+)
+def test_files_of_other_writers(tmp_path, text):
+    (tmp_path / "x.mtx").write_text(text)
+    X = io.read_features(tmp_path / "x.mtx")
+    assert X.to_dense(fill_value=0).tolist() == [[0, 0], [15, 0]]

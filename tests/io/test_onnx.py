@@ -466,3 +466,9 @@ def test_corrupt_sparse_initializers(tmp_path, places, values):
     path = model(tmp_path / "net.onnx", [gemm("x", "y")], sparse=[corrupt], b=b)
     with pytest.raises(errors.FormatError, match=r"net\.onnx: is not a valid ONNX model"):
         io.read_onnx(path)
+
+
+def test_an_omitted_bias_and_a_node_that_nobody_reads(tmp_path):
+    path = model(tmp_path / "net.onnx", [gemm("x", "y", b=""), ("Relu", ["x"], ["unread"])], W=W)
+    net = io.read_onnx(path)
+    assert net.isequal(gbdnn.Network([W.astype("f4")], last_activation="identity"))

@@ -116,7 +116,7 @@ def test_a_damaged_part_is_computed_again(tmp_path, damage):
 
 def test_an_unfinished_store_cannot_be_read_or_replaced_by_save(tmp_path):
     stopped(tmp_path, 30)
-    with pytest.raises(MissingFileError):
+    with pytest.raises(MissingFileError, match="unfinished: 30 of 60 inputs; repeat the call"):
         gbdnn.load(tmp_path)
     with pytest.raises(OutputError, match="unfinished"):
         gbdnn.save(NET, tmp_path)

@@ -195,3 +195,8 @@ def test_columns_of_a_network_are_as_wide_as_what_is_in_them():
     assert [row.index(shape) for row, shape in zip(rows, ("10 x", "200 x"), strict=True)] == [
         head.index("shape")
     ] * 2
+
+
+def test_weights_in_the_orientation_of_pytorch_are_noticed():
+    with pytest.raises(gbdnn.errors.ShapeError, match="transpose the weights, as PyTorch"):
+        gbdnn.Network([np.ones((4, 3)), np.ones((2, 4))])

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from queue import SimpleQueue
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FEWEST", "computed", "cuts", "dealt", "infer_batches_over", "infer_over"]
 
+_PATIENCE = 10.0  # seconds until a cluster without workers is reported
 AHEAD = 2
 """Tasks in flight per worker: one that is computed, and one that has arrived."""
 
@@ -124,6 +126,10 @@ def computed(
     tasks before it and counts as in flight until then. `workers.stats` gets a record per answer.
     """
     flight: dict[Future[Any], Task] = {}
+    absence = Timer(_PATIENCE, workers.report_absence)
+    absence.daemon = True
+    if workers.is_dask:
+        absence.start()
     # `concurrent.futures.wait` never returns for futures that a shutdown has cancelled.
     finished: SimpleQueue[Future[Any]] = SimpleQueue()
     failure: Exception | None = None
@@ -158,6 +164,7 @@ def computed(
         if failure is not None:
             raise failure
     finally:
+        absence.cancel()
         for future in flight:
             future.cancel()
 

@@ -6,6 +6,7 @@ This module imports no engine. A ``dask.distributed.Client`` becomes an executor
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gbdnn.distributed.stats import BatchStats
+
+_log = logging.getLogger("gbdnn.distributed")
 
 __all__ = ["Workers", "here", "workers_of"]
 
@@ -98,6 +101,10 @@ class Workers:
             if value is not None:
                 whole_number(value, what, least=1)
         self.is_hashed = as_word(order, "order", ("given", "hashed")) == "hashed"
+        if getattr(executor, "asynchronous", False):
+            raise ArgumentError(
+                "an asynchronous Dask client is not supported; pass Client(asynchronous=False)"
+            )
         if _start_method(executor) == "fork":
             raise ForkError(
                 f"the processes of this {type(executor).__qualname__} are forked and might deadlock"
@@ -106,10 +113,10 @@ class Workers:
             )
         self._executor, self._count, self.ahead = executor, count, ahead
         self.batch, self.stats = batch, stats
-        self._is_dask = hasattr(executor, "get_executor")
+        self.is_dask = hasattr(executor, "get_executor")
         self.is_caller = isinstance(executor, _Inline)
         self.shares_memory = self.is_caller or isinstance(executor, ThreadPoolExecutor)
-        self.submit = (executor.get_executor(pure=False) if self._is_dask else executor).submit
+        self.submit = (executor.get_executor(pure=False) if self.is_dask else executor).submit
         _ = self.count  # raises an error if it is unknown
 
     @property
@@ -117,7 +124,7 @@ class Workers:
         """Number of workers; for Dask, threads of the workers that are connected now."""
         if self._count is not None:
             return self._count
-        if self._is_dask:
+        if self.is_dask:
             if self._executor.status != "running":
                 raise WorkerError(f"the Dask client is {self._executor.status}")
             return max(1, sum(self._executor.nthreads().values()))
@@ -129,6 +136,11 @@ class Workers:
                 " executor=gbdnn.distributed.Workers(executor, count=...)"
             )
         return count
+
+    def report_absence(self) -> None:
+        """Log a warning if a Dask cluster has no workers."""
+        if self.is_dask and self._executor.status == "running" and not self._executor.nthreads():
+            _log.warning("waiting for workers: the Dask cluster has none")
 
     @property
     def are_processes_here(self) -> bool:

@@ -58,13 +58,14 @@ if TYPE_CHECKING:
 _LAYER = re.compile(r"(.*?)([0-9]+)\.mtx(\.gz)?", re.DOTALL)
 _NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 _BANNER = re.compile(
-    rb"(?i:%%MatrixMarket[ \t]+matrix[ \t]+(coordinate|array)"
-    rb"[ \t]+(real|integer|pattern)[ \t]+(general|symmetric|skew-symmetric))[ \t]*\r?\n"
+    rb"(?i:\s*%%?MatrixMarket[ \t]+matrix[ \t]+(coordinate|array)"
+    rb"[ \t]+(real|integer|unsigned-integer|pattern)"
+    rb"[ \t]+(general|symmetric|skew-symmetric))[ \t]*\r?\n"
 )
 _FP32 = re.compile(rb"%%GraphBLAS (type float|GrB_FP32)[ \t]*\r?\n")
 _COMMENTS = re.compile(rb"(?:%[^\n]*\n|[ \t]*\r?\n)*+")
 _SIZES = re.compile(rb"[ \t]*([0-9]{1,19})[ \t]+([0-9]{1,19})(?:[ \t]+([0-9]{1,19}))?[ \t]*\r?\n")
-_TABS = bytes.maketrans(b" ", b"\t")
+_TABS = bytes.maketrans(b" Dd", b"\tee")  # 1.5D+01 is Fortran's 1.5e+01
 
 
 def read_matrix_market(
@@ -84,8 +85,8 @@ def read_matrix_market(
     paths : path-like, or iterable of path-like
         A folder with files numbered from 0 or 1 without gaps (``n1024-l1.mtx``,
         ``n1024-l2.mtx.gz``, ...), or the files in order. Each is ``coordinate`` or ``array``;
-        ``real``, ``integer`` or ``pattern`` (values of 1); ``general`` or ``symmetric``. The bias
-        of a layer is in ``n1024-l1-bias.mtx``: one number (1 x 1), a row or a column.
+        ``real``, ``[unsigned-]integer`` or ``pattern`` (values of 1); ``general`` or ``symmetric``.
+        The bias of a layer is in ``n1024-l1-bias.mtx``: one number (1 x 1), a row or a column.
     prefix : str, optional
         Prefix of the files' names, such as ``"n1024-l"``, if the folder contains several networks.
     bias : float, optional
@@ -340,7 +341,9 @@ def _head(data: bytes, path: Path) -> _Head:
         count = nrows * ncols if symmetry == "general" else triangle
     single = _FP32.match(data, banner.end()) and field == "real"
     dtype = None if field == "pattern" else np.dtype(np.float32 if single else np.float64)
-    return _Head(layout, symmetry, (nrows, ncols), count, dtype, field == "integer", sizes.end())
+    return _Head(
+        layout, symmetry, (nrows, ncols), count, dtype, field.endswith("integer"), sizes.end()
+    )
 
 
 def _integers(values: np.ndarray, path: Path) -> np.ndarray:
@@ -356,7 +359,7 @@ def _tidied(text: bytes) -> Iterator[bytes]:
     for line in io.BytesIO(text):
         line = b"\n" if line.startswith(b"%") and line.endswith(b"\n") else line
         fields = re.split(rb"[ \t]+", line.rstrip(b"\n").removesuffix(b"\r").strip(b" \t"))
-        yield b"\t".join(fields) + b"\n" * line.endswith(b"\n")
+        yield b"\t".join(fields).translate(_TABS) + b"\n" * line.endswith(b"\n")
 
 
 def _coordinates(head: _Head, columns: list[np.ndarray], path: Path) -> Any:

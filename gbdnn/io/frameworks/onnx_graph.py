@@ -87,7 +87,15 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
     flow = inputs[0].name
     shape = [x.dim_value for x in inputs[0].type.tensor_type.shape.dim]
     is_flat = len(shape) in (0, 2)
+    needed = {value.name for value in graph.output}
+    live = set()
+    for k, node in reversed(list(enumerate(graph.node))):
+        if needed.intersection(node.output):
+            live.add(k)
+            needed.update(node.input)
     for k, node in enumerate(graph.node):
+        if k not in live:
+            continue
         operator = (
             node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
         )
@@ -136,7 +144,7 @@ def _gemm(chain: Chain, node: _Node) -> None:
         raise unsupported(node.name, "it transposes its input")
     W = (W.T if options.get("transB", 0) else W) * W.dtype.type(options.get("alpha", 1.0))
     b = None
-    if len(node.inputs) > 2:
+    if len(node.inputs) > 2 and node.inputs[2] is not None:  # None: an omitted bias, named ""
         b = node.bias(2, W.shape[1])
         b = b * b.dtype.type(options.get("beta", 1.0))
     chain.linear(W, b, node.name)

@@ -100,10 +100,10 @@ def trace(module: nn.Module, chain: Chain, *, logits: bool) -> Chain:
             )
         part = module.get_submodule(str(node.target)) if node.op == "call_module" else None
         if type(part) in _HEADS or (part is None and _function(node) in _HEADS.values()):
-            if not logits:
-                raise unsupported(name, "pass logits=True to drop it")
             later = [n.target for n in nodes[k:] if n.op == "call_module"]
             if not any(is_linear(module.get_submodule(str(target))) for target in later):
+                if not logits:
+                    raise unsupported(name, "pass logits=True to drop it")
                 return chain
         if part is not None:
             if is_linear(part):

@@ -36,7 +36,7 @@ def write_network(
     progress: Callable[[int, int | None], object] | None = None,
     count: int | None = None,
     *,
-    replace: bool,
+    replace: bool = False,
 ) -> None:
     """Write layers one by one, without keeping references."""
     if isinstance(layers, Network | list | tuple):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import graphblas as gb
     import numpy as np
 
-__all__ = ["Parts", "write_part", "writing_parts"]
+__all__ = ["Parts", "unfinished", "write_part", "writing_parts"]
 
 _HASHES = ("network", "features")
 
@@ -148,6 +148,17 @@ def _begun(
             " folder or pass replace=True to discard it"
         )
     return None if difference else begun
+
+
+def unfinished(folder: Path) -> str:
+    """Describe the unfinished run in a folder, or return an empty string."""
+    record = _read(folder / RUN, {"run": dict, "starts": [int]})
+    if not record:
+        return ""
+    starts = record["starts"]
+    missing = Parts(ShardWriter(folder), record["run"], starts, False).missing()
+    done = starts[-1] - sum(starts[k + 1] - starts[k] for k in missing)
+    return f"unfinished: {done:,} of {starts[-1]:,} inputs; repeat the call of infer_to_store"
 
 
 def _remove_run(folder: Path) -> None:
