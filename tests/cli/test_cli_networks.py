@@ -64,7 +64,7 @@ def test_options_supply_what_a_format_does_not_store(form, name, trained, tmp_pa
     known = ["--activation", "relu"] if form == "torch" else []
     if known:
         fails("convert", out, tmp_path / "again", match="pass --activation, ")
-        fails("info", out, match=r"pass --activation \(an option of gbdnn convert\), ")
+        fails("info", out, match="pass --activation (an option of gbdnn convert), ")
     well("convert", out, tmp_path / "again", *known, "--clip", 6, "--last-activation", "identity")
     assert gbdnn.load(tmp_path / "again").isequal(net)
     well("convert", out, tmp_path / "other", *known, "--clip", "inf", "--dtype", "FP32")
