@@ -10,8 +10,8 @@ after each:
     by edges    W^T = W, edge by edge in the order of W^T
 
 Each input has its own lane, and the thread that owns an edge adds the inputs in order, so results
-do not depend on the number of threads. If a loss or gradient is not finite or too large, all threads
-stop before the update and leave the weights of the previous step. */
+do not depend on the number of threads. If a loss or gradient is not finite or too large, all
+threads stop before the update and leave the weights of the previous step. */
 
 #include "kernels.h"
 
