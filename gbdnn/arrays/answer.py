@@ -21,6 +21,8 @@ from gbdnn.arrays.sources import dense_pays
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.ownership import owned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +76,7 @@ class Answer:
         self._added: list[SparseRows] = []
         self._copied: list[SparseRows] = []
         self._written: list[np.ndarray] = []
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         if self._to_array and values is None:
             self._allocate()  # early: memory of the call before can be used again
 
@@ -215,10 +217,8 @@ def matrix_of(values: np.ndarray, *, sparse: bool = False) -> gb.Matrix:
 
 def _imported(values: np.ndarray, present: np.ndarray, entries: int) -> gb.Matrix:
     if entries == values.size:
-        return gb.Matrix.ss.import_fullr(values, take_ownership=True)
-    return gb.Matrix.ss.import_bitmapr(
-        values=values, bitmap=present, nvals=entries, take_ownership=True
-    )
+        return owned(gb.Matrix.ss.import_fullr, values=values)
+    return owned(gb.Matrix.ss.import_bitmapr, values=values, bitmap=present, nvals=entries)
 
 
 def _mapped(count: int, dtype: np.dtype) -> np.ndarray:

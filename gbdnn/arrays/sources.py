@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
@@ -18,6 +17,8 @@ from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, sha
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import ShapeError
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.forks import cached_property
+from gbdnn.runtime.ownership import owned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,10 +188,10 @@ class HyperRows(NamedTuple):
         """Return a matrix of all rows from that of the rows with entries; Y is empty afterwards."""
         rows = SparseRows.from_matrix(Y, self.ids).without_empty_rows()
         values = rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values)
-        return gb.Matrix.ss.import_hypercsr(
-            nrows=self.nrows, ncols=rows.ncols, rows=rows.ids.astype(np.uint64),
-            indptr=rows.indptr, col_indices=rows.columns, values=values, is_iso=rows.is_iso,
-            sorted_cols=True, take_ownership=True,
+        return owned(
+            gb.Matrix.ss.import_hypercsr, nrows=self.nrows, ncols=rows.ncols,
+            rows=rows.ids.astype(np.uint64), indptr=rows.indptr, col_indices=rows.columns,
+            values=values, is_iso=rows.is_iso, sorted_cols=True,
         )  # fmt: skip
 
 

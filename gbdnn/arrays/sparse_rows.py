@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.ownership import owned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -125,18 +126,20 @@ class SparseRows:
         Later accesses to these rows raise RuntimeError.
         """
         nrows, ncols, is_iso = self.nrows, self.ncols, self.is_iso and self.nvals > 0
-        arrays = {"indptr": self.indptr, "is_iso": is_iso, "take_ownership": True}
+        arrays = {"indptr": self.indptr, "is_iso": is_iso}
         arrays["values"] = self.values[:1].copy() if is_iso else np.ascontiguousarray(self.values)
         columns = self.columns
         for name in self.__slots__:
             delattr(self, name)
         if transposed:
-            return gb.Matrix.ss.import_csc(
-                nrows=ncols, ncols=nrows, row_indices=columns, sorted_rows=True, **arrays
-            )
-        return gb.Matrix.ss.import_csr(
-            nrows=nrows, ncols=ncols, col_indices=columns, sorted_cols=True, **arrays
-        )
+            return owned(
+                gb.Matrix.ss.import_csc, nrows=ncols, ncols=nrows, row_indices=columns,
+                sorted_rows=True, **arrays,
+            )  # fmt: skip
+        return owned(
+            gb.Matrix.ss.import_csr, nrows=nrows, ncols=ncols, col_indices=columns,
+            sorted_cols=True, **arrays,
+        )  # fmt: skip
 
     def dense(self) -> np.ndarray:
         """Return the rows as a dense array."""

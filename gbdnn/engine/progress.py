@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from gbdnn.runtime.forks import renewed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -42,7 +44,7 @@ class RunProgress:
     """
 
     def __init__(self, *, is_watched: bool = True) -> None:
-        self._lock, self.is_watched = threading.Lock(), is_watched
+        self._lock, self.is_watched = renewed(threading.Lock()), is_watched
         self._edges = np.empty(0, np.int64)
         self.done = self._inputs = self._passed = 0
         self.kernels, self.seconds = dict[str, int](), dict[str, float]()

@@ -42,6 +42,7 @@ from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
+from gbdnn.runtime.forks import renewed
 from gbdnn.runtime.threads import engaged, share
 
 if TYPE_CHECKING:
@@ -367,7 +368,7 @@ class _Run:
         workers = max(1, min(threads, parts, int(room / max(each, 1))))
         most = room // workers
         step = max(1, min(-(-rows.inputs // parts), int(most / max(each, 1))))
-        stop, found, held = loaded.stop, defaultdict[int, list[SparseRows]](list), [0]
+        stop, found, held = loaded.stop, list[tuple[int, SparseRows]](), [0]
         if self.merged is not None:
             stop = next((at for at in range(k + 1, stop) if is_stop(at)), stop)
         _log.debug("layer %d: sparse kernel, parts of %d inputs", k, step)
@@ -390,14 +391,17 @@ class _Run:
                     if at == len(self.layers):
                         self.sink.add(Y)
                     else:
-                        found[at].append(Y)
+                        found.append((at, Y))
                         held.append(Y.nbytes)
 
         starts = deque(range(rows.start, source.nrows, step))
         free = max(0, self._room()) // 4  # joining and merging them takes four times as much
         inner = max(1, threads // workers)
         self._on_threads(starts, compute, lambda: sum(held) > free, workers, {"nthreads": inner})
-        for at, some in found.items():
+        waiting = defaultdict[int, list[SparseRows]](list)  # made by one thread
+        for at, Y in found:
+            waiting[at].append(Y)
+        for at, some in waiting.items():
             self._wait_rows(at, some)
         if starts:
             self._wait(k, source, starts[0], nbytes=rows.nbytes)
@@ -486,7 +490,7 @@ class _Run:
     ) -> list[Any]:
         """Return equal blocks of the inputs in `blocks`, or of the columns in `keeps`."""
         ends, width, left = np.cumsum(sizes), self._balanced(sum(sizes)), sizes.copy()
-        lock = threading.Lock()
+        lock = renewed(threading.Lock())
         arrays = [Y.array for Y in blocks]  # moves a block out of GraphBLAS at most once
 
         def cut(n: int) -> Any:

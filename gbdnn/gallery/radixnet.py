@@ -32,6 +32,7 @@ from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import complete, shown
+from gbdnn.runtime.forks import renewed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -233,7 +234,7 @@ class _Generator:
         self._random = np.random.RandomState(seed)
         # Group g's permutation is drawn from state g - 1; the first group is not permuted.
         self._states = [self._random.get_state()]
-        self._lock = Lock()
+        self._lock = renewed(Lock())
 
     def __call__(self, k: int, /) -> Layer:
         neurons, _, dtype = self._arguments

@@ -64,7 +64,8 @@ def normalized(
     ShapeError
         G is not square.
     ArgumentError
-        A weight is negative or not finite, or no edge has an attribute other than ``"weight"``.
+        A weight is negative or not finite, the weights of a node add up to infinity, or no edge has
+        an attribute other than ``"weight"``.
 
     Notes
     -----
@@ -91,11 +92,17 @@ def normalized(
     A = columns.matrix()
     # A(i, i) = 1 where it is not stored
     if loops:
-        I = gb.Vector.from_scalar(scalar(1), A.nrows, dtype=A.dtype).diag(name="I")  # noqa: E741
-        A << gb.binary.first(A | I)
+        ones = gb.Vector(A.dtype, A.nrows)
+        ones[:] = scalar(1)
+        A << gb.binary.first(A | ones.diag(name="I"))
     # d = A 1;  D = diag(d^-1), or diag(d^-1/2)
-    d = A.reduce_rowwise(gb.monoid.plus[A.dtype]).new(name="d")
+    d = A.reduce_rowwise(gb.monoid.plus["FP64"]).new(name="d")
     nodes, degrees = d.to_coo()
+    if not np.isfinite(degrees).all():
+        raise ArgumentError(
+            f"G: the weights at node {nodes[~np.isfinite(degrees)][0]} add up to infinity;"
+            " divide all weights by a constant"
+        )
     inverse = 1 / (degrees if kind == "mean" else np.sqrt(degrees))
     D = gb.Vector.from_coo(nodes, inverse.astype(scalar), size=A.nrows).diag(name="D")
     # A = D A, or D A D
@@ -133,7 +140,7 @@ def propagate(
     aggregate : {"sum", "max", "min"}, default "sum"
         As for `infer`.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Of the computation. Default: FP64 if X is FP64, otherwise FP32.
+        Of the computation. Default: FP64 if A or X is FP64, otherwise FP32.
     engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         ``"fused"`` forces compiled code; ``"auto"`` uses it where the cost model prefers it.
         The others use GraphBLAS.
@@ -177,7 +184,7 @@ def propagate(
     X = as_held(aligned(X, labels, "X", "the nodes of A"), "X")
     nodes = len(labels)
     features, own = kind_of(X, nodes)
-    wanted = floating(own, "X") if dtype is None else as_dtype(dtype)
+    wanted = _common(A, own, "X") if dtype is None else as_dtype(dtype)
     with engaged(nthreads):
         Y = as_array(as_source(X, wanted))
         rows = as_rows(A, what="A", dtype=wanted)
@@ -247,7 +254,7 @@ def spmm(
     rows, features, own = form_of(Y, "Y")
     if rows != inner:
         raise ShapeError(f"A is {nrows} x {inner} but Y is {rows} x {features}")
-    wanted = np.result_type(floating(dtype_of(A), "A"), floating(own, "Y"))
+    wanted = _common(A, own, "Y")
     with engaged(nthreads):
         with naming("Y"):
             operand = as_array(as_source(Y, wanted))
@@ -256,3 +263,8 @@ def spmm(
         if not gather.into(gather.operand(operand), Z, np.zeros(features, wanted)):
             raise NonFiniteError(f"A Y overflows {wanted}")
         return Z if isinstance(Y, np.ndarray) else as_answer(Z)
+
+
+def _common(A: MatrixLike, own: Any, x: str) -> np.dtype:
+    """Return the dtype of a product: FP64 if the matrix or the features are FP64, else FP32."""
+    return np.result_type(floating(dtype_of(A), "A"), floating(own, x))

@@ -18,6 +18,7 @@ from gbdnn.io.numpy_files import read_numpy
 from gbdnn.io.reading import foreign_errors, open_checked, read_unzipped, require_no_table
 from gbdnn.io.store import open_features
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.ownership import owned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,6 @@ _MTX = (".mtx", ".mtx.gz")
 TSV = (".tsv", ".tsv.gz")
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}  # of IDX
 _NUMPY = (".npy", ".npz")
-_FEW_ROWS = 1 << 20  # whose pointers take little memory
 _LABEL = re.compile(rb"[ \t]*\+?[0-9]{1,18}[ \t]*\r?")
 
 
@@ -228,13 +228,8 @@ def _matrix(x: Any) -> gb.Matrix:
     if x.dtype == np.float16:
         x = x.astype(np.float32)
     if isinstance(x, np.ndarray):
-        return gb.Matrix.ss.import_fullr(np.ascontiguousarray(x), take_ownership=True)
-    if x.format == "coo" or x.shape[0] > max(x.nnz, _FEW_ROWS):
-        x = x.tocoo()
-    else:
-        x = x.tocsr()
-        x.sum_duplicates()
-    return gb.io.from_scipy_sparse(x, dup_op=gb.binary.plus)
+        return owned(gb.Matrix.ss.import_fullr, values=np.ascontiguousarray(x))
+    return gb.io.from_scipy_sparse(x.tocoo(), dup_op=gb.binary.plus)
 
 
 def _lines(path: Path, data: bytes) -> np.ndarray:

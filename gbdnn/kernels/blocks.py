@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from gbdnn.kernels.compiled.record import address
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.forks import cached_property, renewed
+from gbdnn.runtime.ownership import owned
 
 __all__ = [
     "LEAVING",
@@ -64,7 +66,7 @@ class Block:
         self.neurons, self.width = neurons, width
         memory = _allocate(neurons, width, dtype)
         self.array = memory[:].T
-        self.matrix = gb.Matrix.ss.import_fullc(memory, take_ownership=True, name="block")
+        self.matrix = owned(gb.Matrix.ss.import_fullc, values=memory, name="block")
         self.inputs = np.empty(0, np.int64)
 
     @staticmethod
@@ -172,7 +174,7 @@ class MovedBlock(Block):
     def matrix(self) -> gb.Matrix:
         """The matrix; arrays obtained before become invalid."""
         if self._array is not None:
-            self._matrix.ss.pack_fullc(self._array.T, take_ownership=True)
+            owned(self._matrix.ss.pack_fullc, values=self._array.T)
             self._array = None
         return self._matrix
 
@@ -207,10 +209,9 @@ class Buffers:
         self._dtype, self._budget = np.dtype(dtype), budget
         self._make = make or (Block if in_place(self._dtype.name) else MovedBlock)
         self._shape = shape
-        self._all: dict[int, Any] = {}
-        self._shapes: dict[int, tuple[int, int]] = {}
+        self._shapes: dict[int, tuple[int, int]] = {}  # by id of the block
         self._idle: list[Any] = []
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self.allocated = 0
 
     def get(self, neurons: int, width: int) -> Any:
@@ -231,7 +232,7 @@ class Buffers:
                 self.allocated -= wanted
             raise
         with self._lock:
-            self._all[id(block)], self._shapes[id(block)] = block, (neurons, width)
+            self._shapes[id(block)] = neurons, width
         return block
 
     def put(self, block: Any) -> None:
@@ -240,15 +241,13 @@ class Buffers:
             self._idle.append(block)
 
     def release(self) -> None:
-        """Free all blocks, also those in use after an exception; all arrays become invalid."""
+        """Free all blocks but those in use, which live until nothing refers to them."""
         with self._lock:
-            self._idle.clear()
-            for block in list(self._all.values()):
-                self._free(block)
+            while self._idle:
+                self._free(self._idle.pop())
 
     def _free(self, block: Any) -> None:
         self.allocated -= block.nbytes
-        del self._all[id(block)]
         block.free()
 
 
@@ -267,7 +266,8 @@ def any_bit(array: np.ndarray) -> np.ndarray:
 @cache
 def in_place(dtype: str) -> bool:
     """Whether ``Z += Y W`` on full matrices keeps Z's memory in place."""
-    W = gb.Matrix.ss.import_csc(
+    W = owned(
+        gb.Matrix.ss.import_csc,
         nrows=2,
         ncols=2,
         indptr=np.array([0, 1, 2], np.uint64),

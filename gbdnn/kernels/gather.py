@@ -23,6 +23,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels.compiled.loading import functions, required
 from gbdnn.kernels.compiled.record import Record
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.ownership import owned
 from gbdnn.runtime.threads import available, on_threads, share
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def gathered(rows: SparseRows, Y: gb.Matrix, aggregate: Aggregate = "sum") -> np
     }[aggregate]
     alone = rows.degrees == 0
     values = np.full((rows.nrows, Y.ncols), nothing, rows.dtype)
-    A, Z = rows.matrix(), gb.Matrix.ss.import_fullr(values, take_ownership=True, name="Z")
+    A, Z = rows.matrix(), owned(gb.Matrix.ss.import_fullr, values=values, name="Z")
     # Z += A Y
     Z(plus) << times(A @ Y)
     found: np.ndarray = Z.ss.unpack("fullr")["values"]
@@ -94,7 +95,7 @@ class Gather:
 
     def operand(self, Y: np.ndarray) -> Any:
         """Return an array, contiguous by rows, as operand of `into`."""
-        return gb.Matrix.from_dense(Y) if self._compiled is None else Y
+        return owned(gb.Matrix.ss.import_fullr, values=Y.copy()) if self._compiled is None else Y
 
     def into(
         self,

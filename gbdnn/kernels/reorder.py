@@ -15,6 +15,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.ownership import owned
 
 if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
@@ -63,7 +64,8 @@ class _Marks(NamedTuple):
         positions = np.arange(ncols)
         random = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         random ^= random >> np.uint64(29)
-        return cls(*map(gb.Vector.from_dense, (np.ones(ncols, np.int64), positions, random)))
+        marks = np.ones(ncols, np.int64), positions, random
+        return cls(*(owned(gb.Vector.ss.import_full, values=each) for each in marks))
 
 
 def _order(W: gb.Matrix, marks: dict[int, _Marks]) -> np.ndarray:

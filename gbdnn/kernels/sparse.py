@@ -24,6 +24,7 @@ import numpy as np
 
 from gbdnn.kernels import costs
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.ownership import owned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,12 +74,12 @@ class SparseKernel:
         """Return row-wise weights and biases."""
         arrays = layer.W.ss.export("csr", sort=True)
         degrees = np.diff(arrays["indptr"].view(np.int64))
-        W = gb.Matrix.ss.import_any(take_ownership=True, **arrays)
+        W = owned(gb.Matrix.ss.import_any, **arrays)
         W.wait()  # shared by threads
         dense = np.broadcast_to(np.asarray(layer.bias, layer.dtype), (layer.ncols,))
         b: Any = layer.dtype.type(layer.lowest_bias)
         if b != layer.highest_bias:
-            b = gb.Vector.from_dense(dense).diag(name="D")
+            b = owned(gb.Vector.ss.import_full, values=dense).diag(name="D")
             b.wait()
         fill = None
         if layer.revives:
@@ -137,7 +138,8 @@ class SparseKernel:
                 Z << binary.plus(Z, b)
             # Z = b where it has none (rule `all`)
             if fill is not None:
-                ones = gb.Vector.from_scalar(scalar(1), Y.nrows, dtype=Y.dtype, name="ones")
+                ones = gb.Vector(Y.dtype, Y.nrows, name="ones")
+                ones[:] = scalar(1)
                 B = ones.outer(fill, binary.second).new(name="B")
                 Z << binary.first(Z | B)
                 del B

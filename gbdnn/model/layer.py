@@ -13,6 +13,7 @@ from gbdnn.arrays.matrices import as_columns, as_held, dtype_of, is_graphblas, s
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
 from gbdnn.runtime.first_use import complete, gb, is_object
+from gbdnn.runtime.forks import renewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ class Prepared:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = renewed(threading.RLock())
         self._made: dict[Callable[[Any], Any], Any] = {}
 
     def once(self, prepare: Callable[[Any], T], of: Any) -> T:

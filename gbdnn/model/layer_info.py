@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -13,6 +12,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_array, as_dtype, as_number, as_word, finite, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 from gbdnn.runtime.first_use import gb, shown
+from gbdnn.runtime.forks import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

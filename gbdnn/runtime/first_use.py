@@ -24,6 +24,7 @@ import numpy as np
 
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import cores
+from gbdnn.runtime.forks import renewed
 
 __all__ = ["COMPLETION", "complete", "gb", "is_object", "shown", "will_use"]
 
@@ -45,7 +46,7 @@ class _GraphBLAS:
     """The package ``graphblas``; attributes are cached after the first access."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = renewed(threading.RLock())
         self._forked = self._used_threads = False
 
     def __getattr__(self, name: str) -> Any:
@@ -126,7 +127,7 @@ if TYPE_CHECKING:
 else:
     gb = _package
 
-COMPLETION = threading.RLock()
+COMPLETION = renewed(threading.RLock())
 """Held while accessing a caller's object that may have pending work."""
 
 _WITHOUT_OPERANDS = {"Matrix", "Vector", "Scalar"}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import is_binding, usable
 from gbdnn.runtime.first_use import gb, will_use
+from gbdnn.runtime.forks import renewed
 
 if TYPE_CHECKING:
     from collections import deque
@@ -147,8 +148,8 @@ def on_threads(
     try:
         while len(helpers) < nthreads - first:
             helpers.append(_idle.pop() if _idle else _Helper())
-    except RuntimeError:
-        if all_needed:
+    except BaseException as error:
+        if all_needed or not isinstance(error, RuntimeError):
             _idle.extend(helpers)
             raise
     errors: list[BaseException] = []
@@ -156,27 +157,27 @@ def on_threads(
         _Call(work, k, stop, errors, helper, elsewhere=not all_needed)
         for k, helper in enumerate(helpers, first)
     ]
-    try:
-        for call in calls:
-            call.begin()
-        if not all_needed:
-            work(0)
-    except BaseException as error:
-        errors.append(error)
-        for call in calls:  # a call runs only once
-            call.begin()
-        stop()
-    for call in calls:
-        if not all_needed:
-            call.withdraw()
-        while not call.has_ended:
-            try:
-                call.wait()
-            except BaseException as error:  # Ctrl-C
-                errors.append(error)
+    own, is_over = [] if all_needed else [0], False
+    while not is_over:  # again after each exception, also of Ctrl-C
+        try:
+            for call in calls:
+                call.begin()
+            if errors:
                 stop()
-    if errors:
-        raise errors[0]
+            if own:
+                work(own.pop())
+            for call in calls:
+                if not all_needed:
+                    call.withdraw()
+                call.wait()
+            is_over = True
+        except BaseException as error:
+            errors.append(error)
+    try:
+        if errors:
+            raise errors[0]
+    finally:
+        errors.clear()  # its traceback refers to this frame, which keeps all memory of the call
 
 
 def share(
@@ -220,37 +221,39 @@ class _Call:
     ) -> None:
         self._work, self._stop, self._errors, self._helper = work, stop, errors, helper
         self._elsewhere = elsewhere  # the calling thread works, too
-        self._left = [number]
-        self._end = threading.Lock()
+        self._number, self._has_begun = number, False
+        self._claim: dict[str, object] = {}  # "by": the run of the call, or whoever withdrew it
+        self._end = renewed(threading.Lock())
         self._end.acquire()
         self.has_ended = False
 
+    # An interrupt may fall between any two steps of these three methods; they are then repeated.
+
     def begin(self) -> None:
-        self._helper.begin(self._run, elsewhere=self._elsewhere)
+        if not self._has_begun:
+            self._helper.begin(self._run, elsewhere=self._elsewhere)
+            self._has_begun = True
 
     def withdraw(self) -> None:
         """Cancel the call if it has not begun, because all work is done."""
-        try:
-            self._left.pop()
-        except IndexError:
-            return
-        _idle.append(self._helper)
-        self.has_ended = True
+        if self._claim.setdefault("by", self) is self and not self.has_ended:
+            self.has_ended = True
+            _idle.append(self._helper)
+
+    def wait(self) -> None:
+        while not self.has_ended:
+            with self._end:
+                pass
 
     def _run(self) -> None:
-        try:
-            number = self._left.pop()
-        except IndexError:  # withdrawn, or already run
+        run = object()
+        if self._claim.setdefault("by", run) is not run:  # withdrawn, or already run
             return
         try:
-            self._work(number)
+            self._work(self._number)
         except BaseException as error:
             self._errors.append(error)
             self._stop()
         _idle.append(self._helper)
         self.has_ended = True
         self._end.release()
-
-    def wait(self) -> None:
-        with self._end:
-            pass

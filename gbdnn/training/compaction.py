@@ -17,6 +17,7 @@ from gbdnn.errors import naming
 from gbdnn.model.layer import Layer, options_of
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.ownership import owned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,7 +116,7 @@ def _reached(layers: list[Layer]) -> tuple[list[np.ndarray], list[np.ndarray | N
             constant &= values == 0
         elif values.any():
             # b' = b + v W
-            v = gb.Vector.from_dense(values, missing_value=0)
+            v = owned(gb.Vector.ss.import_full, values=values)
             z = gb.semiring.plus_times["FP64"](v @ after.W).new()
             biases[k + 1] = np.asarray(after.bias, np.float64) + z.to_dense(fill_value=0)
         live.append(~constant)

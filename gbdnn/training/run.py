@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from gbdnn.errors import ArgumentError
 from gbdnn.kernels.trainable import TrainableLayer, edges_of, layer_of
 from gbdnn.model.network import Network
 from gbdnn.model.tables import Table
+from gbdnn.runtime.forks import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -115,3 +115,15 @@ def test_a_weight_that_no_edge_has():
         graph.normalized(G, "mean", weight="lenght")
     for weight in ("length", "weight", None):  # edges without it have weight 1
         assert graph.normalized(G, "mean", weight=weight).nvals == 4
+
+
+@pytest.mark.parametrize("kind", ["mean", "symmetric"])
+def test_weights_whose_sum_leaves_their_dtype(kind):
+    """The sum of two weights of 2e38 is infinite in FP32, that of two of 1e308 in FP64."""
+    G = np.array([[0, 0, 2e38], [0, 0, 2e38], [2e38, 2e38, 0]], "f4")
+    found = graph.normalized(G, kind, self_loops=False)
+    expected = oracle.normalized(sp.csr_array(G.astype(float)), kind, loops=False)
+    assert found.dtype == "FP32"
+    np.testing.assert_allclose(found.to_dense(fill_value=0), expected, rtol=1e-6)
+    with pytest.raises(errors.ArgumentError, match="the weights at node 2 add up to infinity"):
+        graph.normalized((G > 0) * 1e308, kind, self_loops=False)

@@ -32,7 +32,7 @@ def case(seed, dtype):
     G = oracle.random_graph(rng, nodes, edges=rng.uniform(0.5, 12), weights=weights)
     A = oracle.normalized(G, ["symmetric", "mean"][seed // 2 % 2]) if seed % 3 else G.T.toarray()
     X = rng.normal(size=(nodes, int(rng.choice(WIDTHS)))).astype(dtype)
-    return sp.csr_array(A), X, int(rng.integers(0, 4))
+    return sp.csr_array(A.astype(dtype)), X, int(rng.integers(0, 4))
 
 
 def close(found, expected, dtype, scale=1.0):
@@ -110,6 +110,7 @@ def test_a_sparse_times_a_dense_matrix(engine, nthreads, dtypes):
     for right in (sp.csr_array(Y), gb.Matrix.from_dense(Y)):
         Z = graph.spmm(held, right, engine=engine, nthreads=nthreads)
         np.testing.assert_array_equal(Z.to_dense(fill_value=0), found)
+    assert graph.propagate(A[:40], Y, engine=engine).dtype == found.dtype
 
 
 def test_errors_of_a_product(engine):

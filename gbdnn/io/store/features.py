@@ -17,6 +17,7 @@ from gbdnn.io.reading import valid_fields
 from gbdnn.io.store.folder import INDEX, Reader, finish, writing
 from gbdnn.io.store.shards import read_rows, write_rows
 from gbdnn.runtime.first_use import shown
+from gbdnn.runtime.forks import renewed
 
 if TYPE_CHECKING:
     import os
@@ -198,7 +199,7 @@ class StoredFeatures:
         with valid_fields(reader.path / INDEX):
             self._parse()
         self._last: tuple[int, SparseRows] | None = None
-        self._lock = Lock()
+        self._lock = renewed(Lock())
 
     def _parse(self) -> None:
         """Set the attributes from the index."""
@@ -218,7 +219,7 @@ class StoredFeatures:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._last, self._lock = None, Lock()
+        self._last, self._lock = None, renewed(Lock())
 
     def __repr__(self) -> str:
         nrows, ncols = self.shape

@@ -1,0 +1,39 @@
+"""Locks that a forked child finds free, whatever the parent's other threads were doing."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+__all__ = ["cached_property", "renewed"]
+
+_locks: WeakSet[Any] = WeakSet()
+T = TypeVar("T")
+
+
+def renewed(lock: T) -> T:
+    """Return a lock of `threading` after arranging that it is free in every forked child.
+
+    Only the thread that forks exists in the child, so a lock held by another one would stay held.
+    """
+    _locks.add(lock)
+    return lock
+
+
+class cached_property(functools.cached_property[T]):  # noqa: N801
+    """As in `functools`, with a renewed lock in Python 3.11; later versions have none."""
+
+    def __init__(self, func: Any) -> None:
+        super().__init__(func)
+        if hasattr(self, "lock"):
+            renewed(self.lock)
+
+
+def _renew() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()  # private, but there is no other way; the standard library uses it
+
+
+os.register_at_fork(after_in_child=_renew)

@@ -1,0 +1,126 @@
+"""Exceptions of signal handlers: they may be raised between any two instructions."""
+
+import sys
+from contextlib import suppress
+from threading import Barrier
+from time import sleep
+
+import pytest
+from shell import python
+
+from gbdnn.runtime import threads
+
+IMPORTS = """
+import sys
+import graphblas as gb
+import numpy as np
+import scipy.sparse as sp
+import gbdnn
+from gbdnn.kernels.blocks import MovedBlock
+
+left = None
+
+def interrupted(unclaim):
+    def unclaim_buffer(array):
+        global left
+        if left is not None:
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
+        unclaim(array)
+    return unclaim_buffer
+
+gb.Matrix
+for module in (gb.core.ss.matrix, gb.core.ss.vector):
+    module.unclaim_buffer = interrupted(module.unclaim_buffer)
+
+rng = np.random.default_rng(0)
+W = [sp.random_array((300, 300), density=0.05, rng=rng, dtype="f4") for _ in range(3)]
+X = sp.random_array((700, 300), density=0.3, rng=rng, dtype="f4")
+b = np.linspace(-1, 1, 300).astype("f4")
+
+def moved():
+    block = MovedBlock(300, 16, np.dtype("f4"))
+    block.array[:] = 1
+    return block.matrix
+
+def networks(engine):
+    return lambda: gbdnn.infer(W, X, engine=engine, bias=[b] * 3)
+
+CALLS = {
+    **{engine: networks(engine) for engine in ("sparse", "full")},
+    "many rows": lambda: gbdnn.infer(W, gb.Matrix.from_coo([5], [7], 1.0, 1 << 40, 300)),
+    "moved": moved,
+    "spmm": lambda: gbdnn.graph.spmm(W[0], X.toarray()[:300], engine="graphblas"),
+    "compact": lambda: gbdnn.training.compact([
+        gbdnn.Layer(sp.coo_array(([1.0], ([0], [1])), (3, 3)), bias=1.0), gbdnn.Layer(np.eye(3))
+    ]),
+}
+for name, call in CALLS.items():
+    raised = 0
+    for k in range(1, 40):
+        left = k
+        try:
+            call()
+        except KeyboardInterrupt:
+            raised += 1
+        finally:
+            is_over, left = left > 0, None
+        call()
+        if is_over:
+            break
+    print(name, bool(raised and is_over), flush=True)
+"""
+
+
+def test_memory_that_moves_into_graphblas_is_not_freed_twice():
+    """An exception is raised at every array of a call for which NumPy is told that it lost it."""
+    done = python(IMPORTS)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    ended = [line.rsplit(maxsplit=1) for line in done.stdout.splitlines()]
+    assert [name for name, met in ended if met != "True"] == []
+    assert len(ended) == 6
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at the n-th line of `gbdnn.runtime.threads` in this thread."""
+
+    def __init__(self, n):
+        self.left = n
+
+    def __enter__(self):
+        sys.settrace(self)
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+    def __call__(self, frame, event, _):
+        if frame.f_globals.get("__name__") != threads.__name__:
+            return None
+        if event == "line":
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.parametrize("all_needed", [False, True])
+def test_no_call_runs_on_after_an_interrupt_at_any_line(all_needed):
+    """Memory that other threads use is freed when `on_threads` has returned."""
+    for n in range(1, 500):
+        begun, ended = [], []
+
+        def work(k, begun=begun, ended=ended):
+            begun.append(k)
+            if k:
+                sleep(0.01)
+            ended.append(k)
+
+        with Interrupter(n) as _, suppress(KeyboardInterrupt):
+            threads.on_threads(3, work, stop=lambda: None, all_needed=all_needed)
+            break
+        assert sorted(begun) == sorted(ended)
+        assert len(set(map(id, threads._idle))) == len(threads._idle)
+        together = Barrier(3)
+        threads.on_threads(3, lambda _, b=together: b.wait(60), stop=lambda: None, all_needed=True)
+    assert 60 < n < 499
