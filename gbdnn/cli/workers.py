@@ -39,6 +39,8 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
             try:
                 yield pool
             except BaseException:
+                # First: a pool whose workers die raises for futures that others have cancelled.
+                pool.shutdown(wait=False, cancel_futures=True)
                 for process in multiprocessing.active_children():
                     process.kill()
                 raise

@@ -117,6 +117,37 @@ def test_workers_end_with_the_command(number, tmp_path):
     assert "KeyboardInterrupt" in err or number == signal.SIGKILL
 
 
+STARTING = """
+import signal
+import numpy as np
+from gbdnn.cli.entry import _end
+from gbdnn.cli.workers import executor
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
+    with executor(2, None, False) as pool:
+        tasks = [pool.submit(np.sum, np.ones(10**6)) for _ in range(8)]  # the pipe is full
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            print(sum([each.cancel() for each in tasks]), flush=True)
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+"""
+
+
+def test_a_command_ends_while_its_workers_start(tmp_path):
+    """The pool has tasks that nobody will read, and others that were cancelled."""
+    (tmp_path / "starting.py").write_text(STARTING)
+    process = started(sys.executable, tmp_path / "starting.py", start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert (process.returncode, err) == (143, "")
+    assert int(out) > 0
+
+
 def test_a_closed_pipe_does_not_lose_the_result(files):
     reader, writer = os.pipe()
     os.close(reader)

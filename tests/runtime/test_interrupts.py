@@ -39,6 +39,8 @@ W = [sp.random_array((300, 300), density=0.05, rng=rng, dtype="f4") for _ in ran
 X = sp.random_array((700, 300), density=0.3, rng=rng, dtype="f4")
 b = np.linspace(-1, 1, 300).astype("f4")
 
+many = gb.Matrix.from_coo([5], [7], 1.0, nrows=1 << 40, ncols=300)
+
 def moved():
     block = MovedBlock(300, 16, np.dtype("f4"))
     block.array[:] = 1
@@ -49,7 +51,7 @@ def networks(engine):
 
 CALLS = {
     **{engine: networks(engine) for engine in ("sparse", "full")},
-    "many rows": lambda: gbdnn.infer(W, gb.Matrix.from_coo([5], [7], 1.0, 1 << 40, 300)),
+    "many rows": lambda: gbdnn.infer(W, many),
     "moved": moved,
     "spmm": lambda: gbdnn.graph.spmm(W[0], X.toarray()[:300], engine="graphblas"),
     "compact": lambda: gbdnn.training.compact([
