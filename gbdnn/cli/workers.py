@@ -39,8 +39,9 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
             try:
                 yield pool
             except BaseException:
-                # First: a pool whose workers die raises for futures that others have cancelled.
-                pool.shutdown(wait=False, cancel_futures=True)
+                # Nobody will read the tasks: do not wait until they are written. The thread that
+                # would see to it dies of the first cancelled future, and there is no public way.
+                pool._call_queue.cancel_join_thread()
                 for process in multiprocessing.active_children():
                     process.kill()
                 raise

@@ -34,6 +34,8 @@ FLOOR = {name: floor for floor, names in enumerate(reversed(DOWNWARDS)) for name
 
 # Private names of other packages that have no public equivalent.
 ALLOWED = {
+    "_at_fork_reinit": "how the standard library renews locks in a forked child",
+    "_call_queue": "concurrent.futures has no other way to give up tasks of a broken pool",
     "_getframe": "documented in spite of its name",
     "_replace": "public, in spite of its name, of every NamedTuple",
     "_init_params": "python-graphblas has no other way to ask whether it is initialised",
