@@ -214,7 +214,10 @@ def infer_batches(
     if not isinstance(layers, Network):
         with engaged(as_nthreads(options.get("nthreads"))):
             layers = as_items(layers)
-    net, run, dtype = _with_options(layers, options, "infer_batches")
+    own = {name: options[name] for name in _OF_LAYERS if name in options}  # type: ignore[misc]
+    # Integers that FP32 rounds are refused when the first batch has decided the dtype.
+    widest = np.empty((0, 0), np.float64)
+    net, run, dtype = _with_options(layers, options, "infer_batches", widest)
     workers = None if executor is None else _workers(executor, run, is_dealt=False)
     complete(batches)
     if is_matrix(batches) and getattr(batches, "ndim", 2) == 2:
@@ -235,7 +238,8 @@ def infer_batches(
         compute = partial(infer_batches_over, workers=workers, options=run)
     if isinstance(layers, Network) or not len(net):
         return compute(net, each)
-    return _by_first(layers, net, dtype, each, compute)
+    make = partial(_network, layers, run["nthreads"], **own)
+    return _by_first(layers, net, dtype, each, compute, make)
 
 
 def plan(
@@ -437,13 +441,14 @@ def _rows_to_compute(net: Network, features: Any) -> tuple[Any, HyperRows | None
 
 
 def _by_first(
-    layers: Any, net: Network, dtype: Any, batches: Iterator[MatrixLike], compute: Any
+    layers: Any, net: Network, dtype: Any, batches: Iterator[MatrixLike], compute: Any, make: Any
 ) -> Iterator[gb.Matrix]:
     """Compute batches in the dtype that the first one decides, if the layers do not."""
     for first in batches:
         with naming("batch 0"):
             kind = dtypes_for(layers, first, dtype)[0]
-        net = net if kind is None else net.astype(kind)
+            if kind is not None:
+                net = make(features=first)
         held = [first]
         del first  # the list gives it away
         yield from compute(net, chain((held.pop() for _ in range(1)), batches))

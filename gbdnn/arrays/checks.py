@@ -15,6 +15,7 @@ import numpy as np
 from gbdnn.errors import ArgumentError, ArgumentTypeError, TooLargeError, require_kind
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import COMPLETION, complete, gb, shown
+from gbdnn.runtime.signals import from_handler
 from gbdnn.runtime.threads import MOST_THREADS
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ T = TypeVar("T")
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_EXACT = 1 << 24  # FP32 represents all integers up to this
+_EXACT = {"f4": (24, "FP32", "pass dtype='FP64', or "), "f8": (53, "FP64", "")}
+"""Bits up to which a dtype represents all integers, its name, and a remedy beyond."""
 _SMALL = 1 << 20  # bytes that every machine has
 
 # One slash: a Path has made one of two. One letter is a drive.
@@ -167,7 +169,8 @@ def as_bytes(x: Any, what: str = "memory") -> int:
 def as_array(x: Any, what: str) -> np.ndarray:
     """Return a number, or a sequence or array of any rank, as an array of real numbers."""
     complete(x)
-    if isinstance(x, np.ma.MaskedArray):
+    rows = x if isinstance(x, list | tuple) else [x]
+    if any(isinstance(row, np.ma.MaskedArray) for row in rows):
         raise ArgumentTypeError(f"{what}: masked arrays are not supported; use filled(0)")
     is_object = type(x).__module__.startswith("graphblas.")
     if is_object or hasattr(x, "toarray"):  # SciPy's sparse arrays
@@ -183,6 +186,8 @@ def as_array(x: Any, what: str) -> np.ndarray:
             f"{what}: an integer of {x.bit_length()} bits does not fit into FP64"
         ) from err
     except Exception as err:  # any exception, raised by another library
+        if from_handler(err):
+            raise
         raise ArgumentTypeError(f"{what} must be an array of numbers: {err}") from err
     if array.dtype.kind not in "biuf":
         raise ArgumentTypeError(f"{what} must contain real numbers, not {shown(x)}")
@@ -241,14 +246,17 @@ def _first_bad(values: np.ndarray, cast: np.ndarray, place: Any) -> str:
 
 
 def require_exact(values: np.ndarray, dtype: np.dtype | None, what: str) -> None:
-    """Raise ArgumentError if FP32 does not represent all integers up to the largest of these."""
-    rounds = dtype is None or dtype == np.float32
-    if rounds and values.size and values.dtype.kind in "iu" and values.itemsize > 2:
+    """Raise ArgumentError if `dtype` (default: FP32) does not represent all integers up to these.
+
+    All means: up to the one with the largest absolute value.
+    """
+    if values.size and values.dtype.kind in "iu" and values.itemsize > 2:
+        bits, name, remedy = _EXACT["f8" if dtype == np.float64 else "f4"]
         bad = max(int(values.max()), int(values.min()), key=abs)
-        if abs(bad) > _EXACT:
+        if abs(bad) > 1 << bits:
             raise ArgumentError(
-                f"{what}: {bad} is above 2**24 and may not be exact in FP32; pass dtype='FP64', or"
-                " convert the integers to floating-point numbers"
+                f"{what}: {bad} is above 2**{bits} and may not be exact in {name}; {remedy}convert"
+                " the integers to floating-point numbers"
             )
 
 

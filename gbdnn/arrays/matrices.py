@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -20,6 +19,8 @@ from gbdnn.arrays.checks import FEWER_ROWS, as_array, finite, require_exact, req
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.runtime.first_use import complete, gb, is_object, shown
+from gbdnn.runtime.optional import if_imported
+from gbdnn.runtime.signals import from_handler
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -52,8 +53,8 @@ def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
 
 def is_scipy(x: object) -> bool:
     """Whether `x` is a SciPy sparse array or matrix."""
-    sparse = sys.modules.get("scipy.sparse")
-    return sparse is not None and sparse.issparse(x)
+    issparse = if_imported("scipy.sparse", "issparse")
+    return issparse is not None and issparse(x)
 
 
 def is_matrix(x: object) -> bool:
@@ -83,6 +84,8 @@ def _from_array_like(x: Any, what: str) -> Any:
     try:
         array = np.asarray(x)
     except Exception as err:  # any exception, raised by another library
+        if from_handler(err):
+            raise
         raise ArgumentTypeError(f"{what}: cannot convert {_kind(x)} to an array: {err}") from err
     if array.dtype.kind == "O":  # columns of different or of nullable types
         array = _numbers(array, x, what)

@@ -12,7 +12,7 @@ from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_held, dtype_of, shape_of
 from gbdnn.arrays.sources import is_source
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.runtime.optional import require
+from gbdnn.runtime.optional import if_imported, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,9 +35,9 @@ def as_graph(
     networkx graph, or those of the rows of a pandas or xarray object, to which its columns are
     aligned; otherwise a range. Raise ShapeError if the matrix is not square.
     """
-    networkx = sys.modules.get("networkx")
-    if networkx is not None and isinstance(G, networkx.Graph):
-        A = _from_networkx(networkx, G, what, weight)
+    kind = if_imported("networkx", "Graph")
+    if kind is not None and isinstance(G, kind):
+        A = _from_networkx(sys.modules["networkx"], G, what, weight)
         return A.T if transposed else A, list(G)
     labels = labels_of(G, 0)
     A = as_held(aligned(G, labels, what, "those of its rows", axis=1), what)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, ReadError, TooLargeError
+from gbdnn.runtime.signals import from_handler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,8 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
     except MemoryError as err:
         raise TooLargeError(f"{path}: {str(err) or 'not enough memory'}") from err
     except BaseException as err:
+        if from_handler(err):
+            raise
         # EINVAL: a damaged offset. Packages raise OSErrors without a number.
         number = err.errno if isinstance(err, OSError) else None
         if number is not None and number not in _NOT_THERE | {errno.EINVAL}:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.errors import TooLargeError
+from gbdnn.errors import ArgumentError, TooLargeError
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.record import Record
 from gbdnn.model.layer import Layer
@@ -108,6 +108,15 @@ class TrainableLayer:
         self.moments = [self._ordered(each) for each in moments]
         self.bias_moments = [np.ascontiguousarray(each, dtype)[order] for each in bias_moments]
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute once: compiled code holds the addresses of the arrays."""
+        if value is not self.__dict__.get(name, value):
+            raise AttributeError(
+                f"{name} of a layer in training cannot be assigned; change the array in place, as"
+                f" in layer.{name}[:] = ..."
+            )
+        super().__setattr__(name, value)
+
     @property
     def numbers(self) -> np.ndarray:
         """Edge numbers, int64, ascending."""
@@ -148,7 +157,22 @@ class TrainableLayer:
         ----------
         numbers : ndarray of int64
             ``column * nrows + row`` of each edge, ascending.
+
+        Raises
+        ------
+        ArgumentError
+            The numbers do not ascend, repeat, or are not those of places of the layer.
         """
+        numbers, most = np.asarray(numbers), self.nrows * self.ncols
+        is_whole = numbers.ndim == 1 and numbers.dtype.kind in "iu"
+        if (
+            not is_whole
+            or (numbers[1:] <= numbers[:-1]).any()
+            or not (not len(numbers) or 0 <= int(numbers[0]) <= int(numbers[-1]) < most)
+        ):
+            raise ArgumentError(
+                f"edges must be integers from 0 to {most - 1} that ascend without repetition"
+            )
         numbers = numbers.astype(_number_type(self.info), copy=False)
         before = [self.numbered(each) for each in (self.weights, *self.moments)]
         after = [np.zeros(len(numbers), self.info.dtype) for _ in before]

@@ -25,6 +25,7 @@ import numpy as np
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.signals import from_handler
 
 __all__ = ["COMPLETION", "complete", "gb", "is_object", "shown", "will_use"]
 
@@ -180,6 +181,8 @@ def shown(x: object) -> str:
     with COMPLETION:
         try:
             text = repr(x)
-        except Exception:  # any class: python-graphblas prints with pandas
+        except Exception as err:  # any class: python-graphblas prints with pandas
+            if from_handler(err):
+                raise
             return kind
     return text if len(text) <= _WIDEST else kind

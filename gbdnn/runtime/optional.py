@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import warnings
 from typing import Any
 
@@ -20,6 +21,14 @@ def require(package: str, extra: str, why: str) -> Any:
         return importlib.import_module(package)
     except (ImportError, RuntimeError) as err:  # mpi4py raises RuntimeError without MPI
         raise MissingPackageError(f'{why}; run pip install "gbdnn[{extra}]"') from err
+
+
+def if_imported(module: str, name: str) -> Any:
+    """Return an attribute of a module, or None if it is not, or not yet completely, imported.
+
+    Another thread may be importing it; then no object of its types exists.
+    """
+    return getattr(sys.modules.get(module), name, None)
 
 
 def warn(text: str) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "on_another_thread",
     "on_threads",
     "share",
+    "startable",
     "unbind",
 ]
 
@@ -178,6 +179,16 @@ def on_threads(
             raise errors[0]
     finally:
         errors.clear()  # its traceback refers to this frame, which keeps all memory of the call
+
+
+def startable(nthreads: int) -> int:
+    """Return how many calls `on_threads` can run with `all_needed`, from 1 to `nthreads`."""
+    helpers: list[_Helper] = []
+    with suppress(RuntimeError):  # no further thread can be started
+        while len(helpers) < nthreads > 1:
+            helpers.append(_idle.pop() if _idle else _Helper())
+    _idle.extend(helpers)
+    return max(1, len(helpers))
 
 
 def share(

@@ -14,6 +14,7 @@ from gbdnn.arrays.checks import as_array, as_word, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.kernels.compiled.record import CONSTANTS
 from gbdnn.runtime.first_use import is_object
+from gbdnn.runtime.signals import from_handler
 
 if TYPE_CHECKING:
     from typing import Any
@@ -244,7 +245,9 @@ def labels_of(y: Any) -> np.ndarray | None:
         return None
     try:
         values = np.asarray(y, object)
-    except Exception:  # any exception of another library; `as_array` reports it
+    except Exception as err:  # any exception of another library; `as_array` reports it
+        if from_handler(err):
+            raise
         return None
     words = values.ndim == 1 and len(values) and all(isinstance(each, str) for each in values)
     return np.unique(values.astype(str)) if words else None

@@ -15,7 +15,7 @@ from gbdnn.arrays.checks import (
 )
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.model.network import Network, as_network
-from gbdnn.runtime.threads import available, engaged
+from gbdnn.runtime.threads import available, engaged, startable
 from gbdnn.training.adjustments import InputDropout, require_adjustment
 from gbdnn.training.data import TrainingData
 from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, loss_named, numbered
@@ -171,7 +171,7 @@ def train(
         )
     require_callable(callback, "callback")
     nthreads = as_nthreads(nthreads)
-    threads = nthreads or available()
+    threads = startable(nthreads or available())
     if patience is not None:
         if not (isinstance(patience, float) and patience == math.inf):
             patience = whole_number(patience, "patience", least=1)

@@ -1,5 +1,8 @@
 """Every mistake gets an error that names the layer or the argument, and the numbers."""
 
+import sys
+from types import ModuleType
+
 import graphblas as gb
 import numpy as np
 import pytest
@@ -210,6 +213,12 @@ def test_masked_arrays():
     masked = np.ma.MaskedArray(W, mask=W > 0)
     bad(TypeError, "weights: masked arrays are not supported", lambda: Layer(masked))
     bad(TypeError, "features: masked arrays are not supported", lambda: infer([W], masked))
+    rows, match = list(masked), "masked arrays are not supported"
+    bad(TypeError, match, lambda: infer([W], rows))
+    bad(TypeError, match, lambda: gbdnn.compile([W])(rows))
+    bad(TypeError, match, lambda: gbdnn.train([W], rows, W))
+    bad(TypeError, match, lambda: gbdnn.train([W], W, rows))
+    bad(TypeError, match, lambda: Layer(W, [1.0, np.ma.masked, 2.0]))
     bad(TypeError, "bias: masked arrays are not supported", lambda: Layer(W, masked[0]))
     bad(
         TypeError,
@@ -276,3 +285,37 @@ def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
     for layers, features, name in (([A], A | A, "features"), ([A | A], A, "layer 0: weights")):
         bad(TypeError, f"{name} must be .* a monoid or semiring",
             lambda layers=layers, features=features: infer(layers, features))  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_array, gb.Matrix.from_dense])
+@pytest.mark.parametrize(("dtype", "bits"), [("FP32", 24), ("FP64", 53)])
+def test_integers_that_the_dtype_rounds(dtype, bits, make):
+    exact = np.array([[1 << bits, 1], [1, -(1 << bits)]])
+    rounded = exact * 2 + 1
+    assert infer([make(exact)], np.eye(2), dtype=dtype, last_activation="identity").nvals == 4
+    bad(ValueError, rf"above 2\*\*{bits} and may not be exact in {dtype}",
+        lambda: infer([make(rounded)], np.eye(2), dtype=dtype))  # fmt: skip
+    bad(ValueError, rf"features: .* is above 2\*\*{bits}",
+        lambda: infer([np.eye(2)], make(rounded), dtype=dtype))  # fmt: skip
+
+
+def test_batches_decide_the_dtype_of_integers_as_features_do():
+    """The layers are checked when the first batch is known."""
+    large = np.array([[1 << 30, 0], [0, 3]])
+    wide, narrow = np.eye(2), np.eye(2, dtype="f4")
+    [found] = gbdnn.infer_batches([large], [wide])
+    assert found.isequal(infer([large], wide), check_dtype=True)
+    found = list(gbdnn.infer_batches([large // 1000], [narrow, wide]))
+    assert [each.dtype for each in found] == ["FP32", "FP32"]
+    bad(ValueError, r"above 2\*\*24", lambda: infer([large], narrow))
+    bad(ValueError, r"above 2\*\*24", lambda: list(gbdnn.infer_batches([large], [narrow])))
+    bad(ValueError, "finite", lambda: gbdnn.infer_batches([large * np.nan], [wide]))
+
+
+@pytest.mark.parametrize("name", ["scipy.sparse", "networkx", "torch.nn", "torch"])
+def test_a_module_that_another_thread_is_importing(name, monkeypatch):
+    """It is in `sys.modules`, and its attributes are not there yet."""
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert infer([W], X).nvals
+    assert gbdnn.graph.propagate(W, W).any()
+    assert len(gbdnn.io.from_torch({"weight": W, "bias": np.zeros(3)}, activation="relu")) == 1

@@ -1,13 +1,21 @@
 """Exceptions of signal handlers: they may be raised between any two instructions."""
 
+import gc
+import signal
 import sys
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from threading import Barrier
 from time import sleep
+from weakref import ref
 
+import numpy as np
 import pytest
 from shell import python
 
+import gbdnn
+from gbdnn import distributed, errors
+from gbdnn.io.reading import read_errors
 from gbdnn.runtime import threads
 
 IMPORTS = """
@@ -126,3 +134,95 @@ def test_no_call_runs_on_after_an_interrupt_at_any_line(all_needed):
         together = Barrier(3)
         threads.on_threads(3, lambda _, b=together: b.wait(60), stop=lambda: None, all_needed=True)
     assert 60 < n < 499
+
+
+class LateError(Exception):
+    """Raised by the handler of a signal."""
+
+
+@pytest.fixture
+def alarm():
+    """A function that is interrupted by a time limit."""
+
+    def handler(_number, _frame):
+        raise TimeoutError("too late") if kinds[0] is TimeoutError else kinds[0]("too late")
+
+    kinds = [TimeoutError]
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield kinds
+    signal.signal(signal.SIGUSR1, before)
+
+
+class Slow:
+    """An array-like whose conversion a signal interrupts."""
+
+    dtype = np.dtype(float)
+
+    def __array__(self, *_, **__):
+        signal.raise_signal(signal.SIGUSR1)
+        return np.eye(3)
+
+    def __repr__(self):
+        return str(self.__array__())
+
+
+CONVERSIONS = {
+    "features": lambda: gbdnn.infer([np.eye(3)], Slow()),
+    "bias": lambda: gbdnn.Layer(np.eye(3), bias=Slow()),
+    "an error's text": lambda: gbdnn.infer([np.eye(3)], np.eye(3), clip=Slow()),
+    "reading": lambda: read_late(),
+}
+
+
+def read_late():
+    with read_errors("file"):
+        signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, LateError])
+@pytest.mark.parametrize("call", CONVERSIONS)
+def test_a_handlers_exception_is_no_error_of_the_input(call, kind, alarm):
+    alarm[0] = kind
+    with pytest.raises(kind, match="too late"):
+        CONVERSIONS[call]()
+
+
+N = 64
+HUGE = np.eye(N, dtype="f4") * 1e30
+FAILING = {
+    "full": lambda X: gbdnn.infer([HUGE] * 3, X, engine="full", nthreads=2),
+    "sparse": lambda X: gbdnn.infer([HUGE] * 3, X, engine="sparse", nthreads=2),
+    "one": lambda X: gbdnn.infer([HUGE] * 3, X[:1]),
+    "batches": lambda X: list(gbdnn.infer_batches([HUGE] * 3, [X], engine="full", nthreads=2)),
+    "executor": lambda X: gbdnn.infer(
+        [HUGE] * 3, X, engine="full", executor=distributed.Workers(Inline(), count=1)
+    ),
+    "spmm": lambda X: gbdnn.graph.spmm(np.full((100, 100), 1e30, "f4"), X, engine="full"),
+}
+
+
+class Inline(Executor):
+    def submit(self, function, /, *arguments):
+        future = Future()
+        try:
+            future.set_result(function(*arguments))
+        except errors.GbdnnError as err:
+            future.set_exception(err)
+        return future
+
+
+@pytest.mark.parametrize("call", FAILING)
+def test_an_error_keeps_no_memory_of_the_call(call):
+    """Not even until garbage is collected, which counts objects and not bytes."""
+    X = np.full((100, N), 1e30, "f4")
+    reference = ref(X)
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(errors.NonFiniteError):
+            FAILING[call](X)
+            pytest.fail("no error")
+        del X
+        assert reference() is None
+    finally:
+        gc.enable()

@@ -13,6 +13,7 @@ from training_oracle import Oracle
 
 import gbdnn
 from gbdnn import errors, training
+from gbdnn.runtime import threads
 
 OPTIMIZERS = {
     "sgd": (training.SGD(0.05), {}),
@@ -876,3 +877,56 @@ def test_a_seed_may_be_a_generator():
         assert first.isequal(call(np.random.default_rng(5)))
         assert not first.isequal(call(random))
         assert not first.isequal(call(0))
+
+
+# -- objects of users ---------------------------------------------------------------------------
+
+
+class Adjusting:
+    """An adjustment that calls a function of the first layer."""
+
+    every = None
+
+    def __init__(self, function):
+        self.function = function
+
+    def adjust(self, layers, context):
+        found = self.function(layers[0])
+        return layers if found is None else [found, *layers[1:]]
+
+
+def adjusted(function):
+    gbdnn.train([np.eye(3)], np.eye(3), np.arange(3), epochs=2, adjustments=Adjusting(function))
+
+
+@pytest.mark.parametrize("name", ["weights", "bias", "gradient", "rows", "indptr", "moments"])
+def test_arrays_of_a_layer_change_in_place_only(name):
+    def replace(layer):
+        setattr(layer, name, np.zeros(3, "f4"))
+
+    with pytest.raises(AttributeError, match=rf"{name} of a layer in training cannot be assigned"):
+        adjusted(replace)
+
+    def halve(layer):
+        layer.weights *= 0.5
+
+    adjusted(halve)
+
+
+@pytest.mark.parametrize("numbers", [[4, 0], [0, 0, 4], [-1, 4], [4, 9], [0.0, 4.0], [[0, 4]]])
+def test_edges_ascend_within_the_layer(numbers):
+    with pytest.raises(errors.ArgumentError, match="edges must be integers from 0 to 8"):
+        adjusted(lambda layer: layer.with_edges(np.array(numbers)))
+
+
+def test_training_without_further_threads(monkeypatch):
+    """It uses one, as inference does."""
+
+    def fail():
+        raise RuntimeError("can't start new thread")
+
+    expected = gbdnn.train([np.eye(3)], np.eye(3), np.arange(3), epochs=2, nthreads=1)
+    monkeypatch.setattr(threads, "_Helper", fail)
+    monkeypatch.setattr(threads, "_idle", [])
+    found = gbdnn.train([np.eye(3)], np.eye(3), np.arange(3), epochs=2, nthreads=3)
+    assert found.network[0].W.isclose(expected.network[0].W)

@@ -165,8 +165,9 @@ def computed(
             raise failure
     finally:
         absence.cancel()
-        for future in flight:
-            future.cancel()
+        for each in flight:
+            each.cancel()
+        future = None  # type: ignore[assignment]  # its error's traceback refers to this frame
 
 
 def _submitted(workers: Workers, task: Task, done: int) -> Future[Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import sys
 from collections.abc import Mapping
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ from gbdnn.io.losses import losses
 from gbdnn.io.reading import foreign_errors, open_checked
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.runtime.optional import require
+from gbdnn.runtime.optional import if_imported, require
 
 if TYPE_CHECKING:
     import os
@@ -108,8 +107,8 @@ def from_torch(
       0      3 x 1      2  bias 0.25 (all), identity
     """
     wanted, logits = None if dtype is None else as_dtype(dtype), as_flag(logits, "logits")
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(source, torch.nn.Module):
+    module = if_imported("torch.nn", "Module")
+    if module is not None and isinstance(source, module):
         if (activation, clip, last_activation) != (None, None, None):
             raise ArgumentTypeError(
                 "activation=, clip= and last_activation= cannot be combined with a module"

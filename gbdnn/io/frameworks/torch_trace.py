@@ -17,6 +17,7 @@ from torch.nn.utils import prune
 from gbdnn.errors import ArgumentError
 from gbdnn.io.frameworks.chain import Chain, unsupported
 from gbdnn.io.frameworks.torch_tensors import add_linear
+from gbdnn.runtime.signals import from_handler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +79,8 @@ def trace(module: nn.Module, chain: Chain, *, logits: bool) -> Chain:
     try:
         graph = _Tracer().trace(module)
     except Exception as err:
+        if from_handler(err):
+            raise
         raise ArgumentError(
             f"{type(module).__qualname__}: torch.fx cannot trace its forward: {err}"
         ) from err
