@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import ArgumentError, GbdnnError, OutputError
 from gbdnn.io.format import of_suffix
+from gbdnn.runtime.signals import from_handler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +126,8 @@ def output_errors(path: str | os.PathLike[str], done: str = "written") -> Iterat
     except GbdnnError:
         raise
     except OSError as err:
+        if from_handler(err):
+            raise
         folder = Path(os.path.realpath(path)).parent
         reason = err.strerror or str(err) or type(err).__name__
         if isinstance(err, FileNotFoundError) and not folder.exists():

@@ -122,6 +122,8 @@ def read_errors(path: object) -> Iterator[None]:
     except GbdnnError:
         raise
     except (OSError, ValueError) as err:
+        if from_handler(err):
+            raise
         raise unreadable(path, err) from err
 
 

@@ -37,6 +37,9 @@ def test_locks_of_modules_and_classes_are_renewed():
     for module in modules():
         holders = [module, *(x for _, x in inspect.getmembers(module, inspect.isclass))]
         for holder in (x for x in holders if getattr(x, "__module__", "gbdnn").startswith("gbdnn")):
+            owner = getattr(holder, "__module__", holder.__name__).replace(".", "/")
+            if owner.removeprefix("gbdnn/") + ".py" in GOING:
+                continue
             for name, x in vars(holder).items():
                 lock = getattr(x, "lock", None) if isinstance(x, functools.cached_property) else x
                 if isinstance(lock, KINDS):

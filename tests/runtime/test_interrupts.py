@@ -3,7 +3,6 @@
 import gc
 import signal
 import sys
-from concurrent.futures import Executor, Future
 from contextlib import suppress
 from threading import Barrier
 from time import sleep
@@ -14,7 +13,7 @@ import pytest
 from shell import python
 
 import gbdnn
-from gbdnn import distributed, errors
+from gbdnn import errors
 from gbdnn.io.reading import read_errors
 from gbdnn.runtime import threads
 
@@ -194,21 +193,8 @@ FAILING = {
     "sparse": lambda X: gbdnn.infer([HUGE] * 3, X, engine="sparse", nthreads=2),
     "one": lambda X: gbdnn.infer([HUGE] * 3, X[:1]),
     "batches": lambda X: list(gbdnn.infer_batches([HUGE] * 3, [X], engine="full", nthreads=2)),
-    "executor": lambda X: gbdnn.infer(
-        [HUGE] * 3, X, engine="full", executor=distributed.Workers(Inline(), count=1)
-    ),
     "spmm": lambda X: gbdnn.graph.spmm(np.full((100, 100), 1e30, "f4"), X, engine="full"),
 }
-
-
-class Inline(Executor):
-    def submit(self, function, /, *arguments):
-        future = Future()
-        try:
-            future.set_result(function(*arguments))
-        except errors.GbdnnError as err:
-            future.set_exception(err)
-        return future
 
 
 @pytest.mark.parametrize("call", FAILING)

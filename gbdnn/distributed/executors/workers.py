@@ -178,7 +178,10 @@ class _Inline(Executor):
             future.set_result(fn(*args, **kwargs))
         except Exception as err:
             future.set_exception(err)
-        return future
+        try:
+            return future
+        finally:
+            del future  # the traceback of its error refers to this frame
 
 
 def _start_method(executor: Any) -> str | None:
