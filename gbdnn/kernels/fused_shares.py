@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
@@ -62,11 +63,15 @@ class _Job:
             partial(compiled[f"{name}_{what}"], record) for name in ("lead", "assist")
         )
         self._count, self._asleep = count, list(range(1, count))
+        self._process = os.getpid()
         self._began, self._ended, self._stay = 0.0, -np.inf, 1e-9 * max(work, _STAY)
         self._slow, self._pause, self._paused = 2e-9 * work + _LOST, float(_PAUSE[0]), 0
 
     def wake_helpers(self) -> bool:
         """Wake sleeping threads if it pays; return whether any takes part in the next call."""
+        if self._process != os.getpid():  # a fork leaves the helpers behind, one within a call
+            self._process, self._asleep = os.getpid(), list(range(1, self._count))
+            self._counters[:] = 0
         self._began = perf_counter()
         if self._paused:
             self._paused -= 1

@@ -110,8 +110,8 @@ bool compute_single(const struct layer *layer, const uint32_t *living, int64_t a
         add_rows(W, living, alive, y, z, false);
     const bool infinite = any_infinite(z, W.ncols);
     for (int64_t j = 0; j < W.ncols; j++) {  // as `between`
-        const real sum = z[j] + 0, limited = low > sum ? low : sum;
-        z[j] = high < limited ? high : limited;
+        const real limited = low > z[j] ? low : z[j];
+        z[j] = (high < limited ? high : limited) + 0;
     }
     return infinite;
 }
