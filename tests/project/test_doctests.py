@@ -42,6 +42,7 @@ class Runner(doctest.DebugRunner):
 FRAMEWORKS = ("gbdnn.distributed.mpi.", "gbdnn.distributed.stats.", "gbdnn.io.frameworks.torch.")
 
 
+@pytest.mark.filterwarnings("ignore:layer . has .* edges per neuron")
 @pytest.mark.parametrize(
     "test",
     [

@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from gbdnn.training import SGD, Adam, Constant, SparseClassifier, SparseRegressor
 
+pytestmark = pytest.mark.filterwarnings("ignore:layer . has .* edges per neuron")  # few are enough
 DIGITS = load_digits()
 X, Y = DIGITS.data[:1000] / 16, DIGITS.target[:1000]
 X_TEST, Y_TEST = DIGITS.data[1000:] / 16, DIGITS.target[1000:]
