@@ -246,13 +246,12 @@ class TrainableLayer:
         # 16-bit numbers are sorted in one pass per byte.
         small = np.uint16 if self.nrows <= 1 << 16 else np.uint32
         ranks = _take(rank.astype(small), self.rows, np.empty(self.nedges, small))
-        self._transposed_edges = np.argsort(ranks, kind="stable").astype(np.uint32)
+        edges = np.argsort(ranks, kind="stable").astype(np.uint32)
         if panels > 1:
             small = np.uint16 if panels <= 1 << 16 else np.uint32
-            of_edges = (columns // np.uint32(size)).astype(small)[self._transposed_edges]
-            by_panel = np.argsort(of_edges, kind="stable")
-            self._transposed_edges = self._transposed_edges[by_panel]
-        self._transposed_panels = panels
+            of_edges = (columns // np.uint32(size)).astype(small)[edges]
+            edges = edges[np.argsort(of_edges, kind="stable")]
+        self._transposed_edges, self._transposed_panels = edges, panels
         self._transposed_rows = _take(columns, self._transposed_edges, np.empty_like(columns))
         self._transposed_places = order.astype(np.uint32)
         self._transposed_indptr = np.zeros(len(degrees) + 1, np.int64)

@@ -16,6 +16,7 @@ COMPUTES = re.compile(r"Gr?x?B_.*(mxm|mxv|vxm|select|apply|eWise|assign|extract|
 PRODUCT = "GrB_mxm(Z, NULL, NULL, GrB_PLUS_TIMES_SEMIRING_FP32, M, M, NULL);"
 DIAGONAL = "GrB_mxm(Z, NULL, NULL, GxB_ANY_PLUS_FP32, Z, D, NULL);"
 FILL = [
+    "GrB_Vector_assign_FP32(ones, NULL, NULL, 1.0, GrB_ALL, 2, NULL);",
     "GrB_mxm(B, NULL, NULL, GxB_ANY_SECOND_FP32, (GrB_Matrix)ones, (GrB_Matrix)b, GrB_DESC_T1);",
     "GrB_Matrix_eWiseAdd_BinaryOp(Z, NULL, NULL, GrB_FIRST_FP32, Z, B, NULL);",
 ]

@@ -21,7 +21,6 @@ KINDS = (
     threading.Semaphore, threading.Barrier,
 )  # fmt: skip
 ROOT = Path(gbdnn.__file__).parent
-GOING = {"kernels/worth.py", "kernels/compiled/library.py"}  # whose locks go away with numba
 
 
 def modules():
@@ -37,9 +36,6 @@ def test_locks_of_modules_and_classes_are_renewed():
     for module in modules():
         holders = [module, *(x for _, x in inspect.getmembers(module, inspect.isclass))]
         for holder in (x for x in holders if getattr(x, "__module__", "gbdnn").startswith("gbdnn")):
-            owner = getattr(holder, "__module__", holder.__name__).replace(".", "/")
-            if owner.removeprefix("gbdnn/") + ".py" in GOING:
-                continue
             for name, x in vars(holder).items():
                 lock = getattr(x, "lock", None) if isinstance(x, functools.cached_property) else x
                 if isinstance(lock, KINDS):
@@ -55,7 +51,7 @@ def test_every_lock_of_the_package_is_made_to_be_renewed():
         name = path.relative_to(ROOT).as_posix()
         for match in made.finditer(path.read_text(encoding="utf-8")):
             found += 1
-            assert match[1] or name in GOING, f"{name}: {match[0]}"
+            assert match[1], f"{name}: {match[0]}"
     assert found > 5
 
 

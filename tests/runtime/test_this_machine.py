@@ -1,7 +1,5 @@
 """What the system tells of a machine, and what follows from it."""
 
-import sys
-
 import pytest
 from machines import MACHINES
 
@@ -19,13 +17,6 @@ flags\t\t: fpu
 """
 
 
-class Features(dict):
-    """What LLVM says of a processor."""
-
-    def flatten(self):
-        return ",".join(f"{'+' if there else '-'}{name}" for name, there in self.items())
-
-
 @pytest.fixture
 def system(tmp_path, monkeypatch):
     """Write what a Linux system on x86-64 says."""
@@ -39,31 +30,35 @@ def system(tmp_path, monkeypatch):
     module._cpuinfo.cache_clear()
 
 
+AVX2 = "avx bmi1 bmi2 f16c fma abm movbe"
+AVX512 = AVX2 + " avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
 @pytest.mark.parametrize(
-    ("flags", "expected"), [("fma", "AVX2"), ("avx512f avx512dq", "AVX-512"), ("avx512fp", "AVX2")]
+    ("flags", "vectors", "level"),
+    [
+        (AVX2, "AVX2", "AVX2"),
+        (AVX512, "AVX-512", "AVX-512"),
+        (AVX2 + " avx512f avx512cd", "AVX2", "AVX2"),
+        ("fma", "AVX2", ""),
+    ],
 )
-def test_name_and_vectors_are_those_of_the_first_processor(system, flags, expected):
+def test_name_and_vectors_are_those_of_the_first_processor(system, flags, vectors, level):
+    """Kernels need all instructions of a level."""
     (system / "cpuinfo").write_text(X86.format(n=7, flags=flags))
     assert processor_name() == "Some 7 Processor"
-    assert machine().vectors == expected
+    assert (machine().vectors, machine().level) == (vectors, level)
 
 
 @pytest.mark.parametrize(
-    ("name", "vectors"), [("arm64", "NEON"), ("aarch64", "NEON"), ("ppc64le", "AVX2")]
+    ("name", "vectors", "level"),
+    [("arm64", "NEON", "NEON"), ("aarch64", "NEON", "NEON"), ("ppc64le", "AVX2", "")],
 )
-def test_architectures_other_than_x86_have_fused_multiply_adds(system, name, vectors, monkeypatch):
+def test_architectures_other_than_x86(system, name, vectors, level, monkeypatch):
     monkeypatch.setattr(module.platform, "machine", lambda: name)
     monkeypatch.setattr(module.platform, "processor", lambda: "")
-    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", Features)
-    assert machine().vectors == vectors
-    assert machine().has_fma
+    assert (machine().vectors, machine().level) == (vectors, level)
     assert processor_name() == name
-
-
-@pytest.mark.parametrize("has_fma", [True, False])
-def test_old_processors_of_x86_have_none(system, has_fma, monkeypatch):
-    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: Features(fma=has_fma))
-    assert machine().has_fma == has_fma
 
 
 def test_a_system_that_is_silent(system):
@@ -88,12 +83,6 @@ def test_caches(system, third, expected):
     first = ("1", "Data", "48K"), ("1", "Instruction", "32K")
     write_caches(system, *first, ("2", "Unified", "2M"), third)
     assert machine().caches == (48 << 10, 2 << 20, expected)
-
-
-def test_a_machine_without_llvmlite(system, monkeypatch):
-    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
-    found = machine()
-    assert (found.cpu, found.features, found.has_fma) == ("", "", True)
 
 
 def test_it_is_read_once(system):

@@ -213,7 +213,7 @@ INLINED void write_squares(const real *Y, int64_t stride, int64_t ncols, const i
             transpose(s);
             for (int k = 0; k < SQUARE && (whole || k < count); k++) {
                 real *x = X + ids[r + k] * row_stride + c;
-                uint8_t *flag = present + ids[r + k] * ncols + c;
+                uint8_t *flag = present ? present + ids[r + k] * ncols + c : 0;
                 const flags nonzero = __builtin_convertvector((s[k] != 0) & 1, flags);
                 if (whole) {
                     *(row_anywhere *)x = s[k];

@@ -1,0 +1,222 @@
+"""A process in which each array of NumPy has memory pages of its own.
+
+    guarded.py LIBRARY float32 networks end 7
+
+calls compiled functions in every seventh case of a group. Arrays end (or start) exactly at a page
+that nobody may touch. Fresh memory is NaN. The rest of an array's pages has a pattern, which is
+compared when the array is freed. Freed pages stay forbidden, so that an address that outlives its
+array is found. Blocks end with the last cache line of inputs that a call may use. The process ends
+without cleaning up, since NumPy's memory stays guarded.
+"""
+
+import ctypes
+import mmap
+import os
+import sys
+from itertools import islice, pairwise, product
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels import costs, gather, steps
+from gbdnn.kernels.blocks import AlignedBlock, Buffers
+from gbdnn.kernels.compiled import loading, table
+from gbdnn.kernels.compiled.record import CONSTANTS, address
+from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
+from gbdnn.kernels.kernel import ChainLayers
+from gbdnn.kernels.trainable import TrainableLayer
+from gbdnn.model.layer_info import LayerInfo
+
+# Linux: MADV_DONTNEED, and MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE.
+PAGE, ARENA, DONT_NEED, KIND = mmap.PAGESIZE, 1 << 38, 4, 0x4022
+SIZE, PLACE, INT = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
+libc, of_capsule = ctypes.CDLL(None), ctypes.pythonapi.PyCapsule_GetPointer
+libc.mmap.restype, libc.mmap.argtypes = PLACE, [PLACE, SIZE, INT, INT, INT, ctypes.c_long]
+libc.mprotect.argtypes = libc.madvise.argtypes = [PLACE, SIZE, INT]
+of_capsule.restype, of_capsule.argtypes = PLACE, [ctypes.py_object, ctypes.c_char_p]
+ONE, TWO = ctypes.PYFUNCTYPE(PLACE, PLACE, SIZE), ctypes.PYFUNCTYPE(PLACE, PLACE, SIZE, SIZE)
+
+
+class Guard:
+    """NumPy's memory, each array between forbidden pages.
+
+    NumPy's ``PyDataMem_Handler`` (NEP 49), the one of all threads, is changed in place: after 136
+    bytes come its malloc, calloc, realloc and free.
+    """
+
+    def __init__(self, *, at_start):
+        self.at_start, self.arrays, self.faults = at_start, {}, []
+        self.next = libc.mmap(None, ARENA, 0, KIND, -1, 0) + PAGE
+        core = np._core if hasattr(np, "_core") else np.core
+        api = of_capsule(core._multiarray_umath._ARRAY_API, None)
+        get_handler = ctypes.PYFUNCTYPE(ctypes.py_object)(PLACE.from_address(api + 305 * 8).value)
+        at = of_capsule(get_handler(), b"mem_handler") + 136
+        self.usual_free = TWO(PLACE.from_address(at + 24).value)
+        calloc = TWO(lambda _, count, size: self.malloc(_, count * size, 0))
+        self.kept = {0: ONE(self.malloc), 8: calloc, 24: TWO(self.free)}
+        for where, function in self.kept.items():
+            PLACE.from_address(at + where).value = ctypes.cast(function, PLACE).value
+
+    def malloc(self, _, size, fill=0xFF):
+        whole = max(1, -(-size // PAGE)) * PAGE
+        start, self.next = self.next, self.next + whole + PAGE
+        assert not libc.mprotect(start, whole, mmap.PROT_READ | mmap.PROT_WRITE)
+        found = start if self.at_start else start + whole - size
+        ctypes.memset(start, 0xA5, whole)
+        ctypes.memset(found, fill, size)
+        self.arrays[found] = start, whole, size
+        return found
+
+    def free(self, _, place, size):
+        if place not in self.arrays:
+            self.usual_free(_, place, size)
+            return
+        start, whole, size = self.arrays.pop(place)
+        rest = ctypes.string_at(start, whole)
+        if (rest[: place - start] + rest[place - start + size :]).strip(b"\xa5"):
+            self.faults.append(f"memory next to an array of {size} bytes was overwritten")
+        libc.madvise(start, whole, DONT_NEED)
+        libc.mprotect(start, whole, 0)
+
+
+def make_block(self, neurons, width, dtype):
+    """Instead of ``AlignedBlock.__init__``: ends with the last line of inputs, unless filled."""
+    self.neurons, self.width, self.stride = neurons, width, self._columns(width, dtype)
+    line, size = self._columns(1, dtype), dtype.itemsize
+    used = self.stride if AlignedBlock.is_filled else -(-width // line) * line
+    memory = np.empty((neurons - 1) * self.stride + used, dtype)
+    self._memory = as_strided(memory, (neurons, self.stride), (self.stride * size, size))
+    self._scratch = np.empty(4 * self.stride + 8, np.int64)
+    self.address, self.inputs = address(memory), np.empty(0, np.int64)
+
+
+SIZES = 1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 31, 33, 40, 63, 64, 65, 127, 129
+
+
+def some(random, shape, dtype, density=0.6):
+    return (random.normal(size=shape) * (random.random(shape) < density)).astype(dtype)
+
+
+def sizes_of(at, more=0):
+    return [SIZES[(at * k + k) % len(SIZES)] + more for k in (5, 7, 3, 1)][at % 3 :]
+
+
+def placed(A, kind):
+    """Return the same numbers in another memory order."""
+    plain, turned = np.empty_like(A, order="C"), np.empty_like(A, order="F")
+    gap = np.empty((len(A), A.shape[1] + 3), A.dtype)[:, 3:]
+    found = (plain, turned, plain[::-1, ::-1], plain[::-1], gap)[kind % 5]
+    found[:] = A
+    return found
+
+
+def sparse_rows(A, *, iso=False):
+    rows = SparseRows.from_array(A)
+    values = rows.values[:1].copy() if iso and A.any() else rows.values
+    return SparseRows(rows.indptr, rows.columns, values, rows.ncols)
+
+
+def layers_of(random, kind, sizes, dtype):
+    """Return layers for blocks, and for single inputs in two shares."""
+    infos, blocks, single, iso, dense = [], [], [], "iso" in kind, kind == "dense"
+    for n, m in pairwise(sizes):
+        W = some(random, (n, m), dtype, {"dense": 1, "empty": 0}.get(kind, 0.3)) / 8
+        W = W[:, np.arange(m) // 2] if kind == "paired" else np.sign(W) if iso else W
+        info, b = LayerInfo((n, m), np.count_nonzero(W), 1, dtype, clip=2), some(random, m, dtype)
+        given = sparse_rows(W.T, iso=iso), b if n % 2 else -0.1, info
+        panels = table.prepare_panels(*given) if "panels" in kind else None
+        blocks.append(panels or (table.prepare_dense if dense else table.prepare)(*given))
+        infos.append(info)
+        parts = [(i, sparse_rows(W[:, i:j], iso=iso), b[i:j]) for i, j in pairwise((0, m // 2, m))]
+        single.append([table.prepare_rows(A, c, info, first=i, dense=dense) for i, A, c in parts])
+    return infos, blocks, single
+
+
+def networks(dtype, step):
+    """Compute blocks and single inputs."""
+    random, kinds = np.random.default_rng(2), ("", "iso", "empty", "paired", "dense", "iso panels")
+    forms = product((*kinds, "panels"), SIZES)
+    for at, (kind, n) in islice(enumerate(forms), 0, None, step):
+        sizes, AlignedBlock.is_filled = sizes_of(at, 100 * ("panels" in kind)), at % 3 == 0
+        yield f"{kind} {sizes}, {n} inputs, case {at}"
+        infos, weights, single = layers_of(random, kind, sizes, dtype)
+        count, X = len(infos), placed(some(random, (n, sizes[0]), dtype), at)
+        X[: n // 3] = 0
+        positions = [random.permutation(sizes[0]) if at % 2 else None, None, None]
+        for flag in (True, False):
+            known = {"droppable": [flag] * count, "checked": [flag] * count, "positions": positions}
+            chain = FusedChain(ChainLayers(first=0, infos=infos, weights=weights, **known))
+            buffers = Buffers(dtype, 0, AlignedBlock, (chain.neurons, n))
+            Y, ids = chain.block(buffers, 0, n), np.arange(n)
+            given = (chain.read, sparse_rows(X)), (chain.read_dense, X, ids)
+            read, *rows = given[not AlignedBlock.is_filled]
+            read(Y, 0, *rows)
+            if flag or "panels" in kind:
+                given = {"counts": np.zeros((count, 5), np.int64), "stands": np.ones_like(ids)}
+                Y = chain.run(Y, 0, count, buffers, tidy=at % 2, **given)
+            else:
+                Y = FusedShares(chain, 2 + at % 4, 0).run(Y, buffers)
+            values, present = (np.empty((n, Y.neurons), kind) for kind in (dtype, np.uint8))
+            chain.write(Y, values, present if flag else None)
+            rows = [each.values for each in chain.rows(Y, count, droppable=False)]
+            assert all(np.isfinite(each).all() for each in (values[Y.inputs], *rows))
+        one, out = FusedSingle(single, single, infos, 0), np.empty(sizes[-1], dtype)
+        assert one.run(X[0], out) == one.run(X[-1], out) == -1
+        assert np.isfinite(out).all()
+
+
+def products(dtype, step):
+    """Multiply a graph's matrix and a full one; rows in pieces."""
+    random = np.random.default_rng(3)
+    forms = product((*range(1, 71), 129), ((5, 7), (9, 90), (70, 3)))
+    for features, (n, m) in islice(forms, 0, None, step):
+        yield f"{n} x {m}, {features} features"
+        gather.HEAVY, gather.SHARE = ((5, 3), (1 << 17, 1 << 16))[features % 2]
+        A = sparse_rows(np.sign(some(random, (n, m), dtype)), iso=features % 3 == 0)
+        Y, Z = (placed(some(random, (k, features), dtype), 4 * (n % 2)) for k in (m, n - 1))
+        start, found = Z if n % 2 else Z[0].copy(), gather.Gather(A, "sum", 2, "fused")
+        assert found.into(Y, Z, start, low=-1, high=1, first=1)
+        assert np.isfinite(Z).all()
+
+
+def training(dtype, step):
+    """Run steps: all losses and optimizers, dense layers, layers without edges, and panels."""
+    random = np.random.default_rng(4)
+    rules = [CONSTANTS[name] for name in ("SGD", "NESTEROV", "ADAM")]
+    forms = product((1, 3, 16, 40, 65, 130), (0.2, 1, 0), (0, 1), rules)
+    for at, (batch, density, loss, kind) in islice(enumerate(forms), 0, None, step):
+        sizes, inputs, layers, AlignedBlock.is_filled = sizes_of(at), 2 * batch + 1, [], False
+        sizes[at // 3 % 2] += 4200 * (at % 20 == 7)  # panels
+        yield f"{sizes}, minibatches of {batch}, density {density}, loss {loss}, rule {kind}"
+        for n, m in pairwise(sizes):
+            edges = np.flatnonzero(random.random(n * m) < density)
+            info, moments = LayerInfo((n, m), len(edges), 1, dtype), [np.zeros(len(edges), dtype)]
+            weights, b = some(random, len(edges), dtype) / 9, some(random, m, dtype)
+            layers.append(TrainableLayer(info, edges, weights, b, 2 * moments, 2 * [0 * b]))
+        rule = steps.UpdateRule(kind, (0.9, 0.99, 1e-8, 0.01, at % 2))
+        run = steps.Steps(layers, batch=batch, loss=loss, rule=rule, nthreads=1 + at % 3)
+        X, y = (some(random, (inputs, sizes[k]), dtype) for k in (0, -1))
+        y = y if loss else random.integers(0, sizes[-1], inputs)
+        given = random.permutation(inputs), y, np.ones(inputs, dtype), np.full((3, 3), 0.01)
+        assert run.run(placed(X, at), *given).steps == 3  # with finite losses and gradients
+
+
+def main(library, dtype, group, place, step):
+    functions = loading.functions_of(Path(library))
+    loading.functions = lambda _: functions
+    AlignedBlock.__init__, AlignedBlock.scratch = make_block, property(lambda self: self._scratch)
+    costs.panel_rows = lambda edges, nrows, ncols: min(nrows, 50)
+    _Job.wake_helpers = lambda _: True  # but none helps
+    guard = Guard(at_start=place == "start")
+    for k, name in enumerate(globals()[group](np.dtype(dtype), int(step))):
+        os.write(1, f"{k} {name}\n".encode())
+        assert not guard.faults, guard.faults
+    os.write(1, b"done\n")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
