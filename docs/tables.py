@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from result_figures import SHOWN
 
 from gbdnn.challenge.published import PUBLISHED
+from gbdnn.thread_scaling.study import serial_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -378,12 +379,12 @@ def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) 
         for network in report["networks"]:
             problem = f"{network['neurons']} x {network['layers']}, {network['inputs']:,}"
             for (what,), of in _grouped(network[rows], name).items():
-                seconds = [row["seconds_median"] for row in of]
+                seconds = [row["seconds"] for row in of]
                 cells = [", ".join(map(short, seconds)), ", ".join(map(_speed_up, of[1:]))]
                 if rows == "rows":
                     cells.append(", ".join(_rate(row["edges_per_second"]) for row in of))
                 else:
-                    every = [row["seconds_median"] for row in network[rows] if row["threads"] == 1]
+                    every = [row["seconds"] for row in network[rows] if row["threads"] == 1]
                     cells.append(f"{seconds[0] / sum(every):.0%}")
                 if fitted:
                     speed_ups = [row["speed_up"] for row in of]
@@ -393,15 +394,8 @@ def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) 
     return text
 
 
-def serial_share(threads: list[int], speed_ups: list[float]) -> float:
-    """Fit Amdahl's law, 1 / (s + (1 - s) / n), to speed-ups; return s by least squares of times."""
-    pairs = [(1 - 1 / n, 1 / gain - 1 / n) for n, gain in zip(threads, speed_ups, strict=True)]
-    share = sum(x * y for x, y in pairs) / sum(x * x for x, _ in pairs)
-    return min(1.0, max(0.0, share))
-
-
 def _speed_up(row: dict[str, Any]) -> str:
-    return f"{row['speed_up']:.2f} ({row['speed_up_min']:.2f}, {row['speed_up_max']:.2f})"
+    return f"{row['speed_up']:.2f} ({row['speed_up_low']:.2f}, {row['speed_up_high']:.2f})"
 
 
 def _policies(report: dict[str, Any]) -> str:
@@ -409,7 +403,7 @@ def _policies(report: dict[str, Any]) -> str:
     rows = []
     for (condition, program), of in _grouped(report["rows"], "condition", "program").items():
         row = {each["policy"]: each for each in of}
-        seconds = [row[policy]["seconds_median"] for policy in ("unset", "active", "passive")]
+        seconds = [row[policy]["seconds"] for policy in ("unset", "active", "passive")]
         ratio = f"{seconds[2] / seconds[0]:.2f}"
         rows.append([program, beside[condition], *map(short, seconds), ratio])
     head = ["program", "next to", "unset, s", "active, s", "passive, s", "passive / unset"]

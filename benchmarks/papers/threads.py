@@ -24,11 +24,10 @@ of Development Time via SuiteSparse:GraphBLAS", HPEC 2019, and ``dnn_demo.c`` in
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -42,11 +41,13 @@ import options
 import problems
 import report
 from peers import KERNELS
-from turns import checked, in_turn, ratios, summary, timed
+from processes import busy
+from turns import checked
+
+import gbdnn
+from gbdnn.thread_scaling import Run, Scaling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from gbdnn.challenge import Problem
 
 NEURONS = (1024, 4096, 16384, 65536)
@@ -122,42 +123,53 @@ def study(problem: Problem, counts: list[int], rounds: int) -> dict[str, Any]:
     truth, found["checked_against"] = problems.true_categories(problem)
     parts = {n: max(1, problem.inputs * n // max(counts)) for n in counts}
     with challenge_turns.workers(problem, KERNELS, found) as able:
-        for kind, inputs in (
-            ("rows", lambda *_: problem.inputs),
-            ("weak", lambda _, n: parts[n]),
+        for name, kind, inputs in (
+            ("rows", "strong", lambda *_: problem.inputs),
+            ("weak", "weak", lambda _, n: parts[n]),
         ):
             runs = challenge_turns.interleaved(able, counts, rounds, truth, inputs)
-            found[kind] = []
-            for name, title in KERNELS.items():
-                mine = [run for run in runs if run["program"] == name and run["round"]]
-                found[kind] += [{"program": title, **row} for row in scaled(mine, counts)]
-            for row in found[kind]:
+            timed = [run | {"program": KERNELS[run["program"]]} for run in runs if run["round"]]
+            found[name] = rows(timed, kind)
+            for row in found[name]:
                 edges = row["inputs"] * problem.network.edges
-                row["edges_per_second"] = edges / row["seconds_median"]
+                row["edges_per_second"] = edges / row["seconds"]
     found["operations"] = operations_of(problem, counts, rounds, truth)
     found["ways"] = ways_of(problem, counts, rounds, truth)
     found["batches"] = batches.measure(problem, 1, max(counts), rounds, truth)
     return found
 
 
+def rows(runs: list[dict[str, Any]], kind: str = "strong") -> list[dict[str, Any]]:
+    """Return the statistics of runs by program and threads, with inputs and check."""
+    times = [
+        Run(run["program"], kind, run["nthreads"], run["round"], run["seconds"], run.get("cpu", 0))
+        for run in runs
+    ]
+    more: dict[Any, list[dict[str, Any]]] = {}
+    for run in runs:
+        more.setdefault((run["program"], run["nthreads"]), []).append(run)
+    return [
+        {"program": row.pop("program"), "threads": row.pop("threads"), "inputs": of[0]["inputs"]}
+        | row
+        | {"check": min(run["check"] for run in of)}
+        for row in Scaling(times).rows
+        for of in [more[row["program"], row["threads"]]]
+    ]
+
+
 def operations_of(
     problem: Problem, counts: list[int], rounds: int, truth: np.ndarray
 ) -> list[dict[str, Any]]:
     """Return the seconds of each operation of the sparse kernel, on each number of threads."""
-
-    def program(n: int) -> dict[str, Any]:
-        seconds, found = loops.timed(problem.network, problem.features, n)
-        facts = {"nthreads": n, "inputs": problem.inputs}
-        facts["check"] = checked(np.array_equal(found, truth))
-        each = [facts | {"seconds": taken} for taken in seconds.sum(axis=0).tolist()]
-        return {"seconds": float(seconds.sum()), "each": each}
-
-    turns = in_turn({n: partial(program, n) for n in counts}, rounds, warm=0, pause=0.1)
-    return [
-        {"operation": name, **row}
-        for k, name in enumerate(loops.OPERATIONS)
-        for row in scaled([run["each"][k] for n in counts for run in turns.runs[n]], counts)
-    ]
+    runs = []
+    for turn in range(rounds):
+        for n in counts:
+            seconds, found = loops.timed(problem.network, problem.features, n)
+            facts = {"nthreads": n, "round": turn, "inputs": problem.inputs}
+            facts["check"] = checked(np.array_equal(found, truth))
+            for name, taken in zip(loops.OPERATIONS, seconds.sum(axis=0).tolist(), strict=True):
+                runs.append(facts | {"program": name, "seconds": taken})
+    return [{"operation": row.pop("program"), **row} for row in rows(runs)]
 
 
 def ways_of(
@@ -168,54 +180,33 @@ def ways_of(
     OpenMP divides each operation, or each thread takes a part of the rows through all layers.
     """
     network, count = problem.network, max(1, problem.inputs // BUSY_SHARE)
-    X, truth, rows = problem.features[:count, :].new(), truth[truth < count], []
-    ways: dict[str, Callable[[int], np.ndarray]] = {
-        "OpenMP in each operation": partial(
-            loops.categories, partial(loops.sparse, network), loops.batches(X)
-        ),
+    X, truth, found = problem.features[:count, :].new(), truth[truth < count], []
+    step, parts = partial(loops.sparse, network), loops.batches(X)
+    ways = {
+        "OpenMP in each operation": partial(loops.categories, step, parts),
         "parts of the rows": partial(loops.in_parts, network, X),
     }
-
-    def program(way: str, n: int) -> Callable[[], dict[str, Any]]:
-        facts = {"nthreads": n, "inputs": count}
-        return timed(
-            partial(ways[way], n),
-            lambda found: facts | {"check": checked(np.array_equal(found, truth))},
-        )
-
+    right = {way: all(np.array_equal(call(n), truth) for n in counts) for way, call in ways.items()}
     for neighbour in ("nothing", "a busy process"):
-        loop = [sys.executable, "-c", "pass" if neighbour == "nothing" else "while True: pass"]
-        programs = {(way, n): program(way, n) for way in ways for n in counts}
-        with subprocess.Popen(loop) as process:
-            turns = in_turn(programs, rounds, pause=0.1)
-            process.kill()
-        for way in ways:
-            runs = [run for n in counts for run in turns.runs[way, n]]
-            rows += [{"way": way, "next_to": neighbour, **row} for row in scaled(runs, counts)]
-    return rows
-
-
-def scaled(runs: Sequence[dict[str, Any]], counts: list[int]) -> list[dict[str, Any]]:
-    """Return a row for each number of threads; speed-ups are median ratios of rates over rounds."""
-    few, rows = counts[0], []
-    of = {n: [run for run in runs if run["nthreads"] == n] for n in counts}
-    for n in counts:
-        gains = ratios(of[few], of[n])
-        row = {"threads": n, **summary(of[n]), "speed_up": median(gains)}
-        row |= {"speed_up_min": min(gains), "speed_up_max": max(gains)}
-        rows.append(row | {"efficiency": row["speed_up"] * few / n})
-    return rows
+        with nullcontext() if neighbour == "nothing" else busy():
+            times = gbdnn.scaling(ways, counts, rounds=rounds).rows
+        for row in times:
+            way = row.pop("program")
+            facts = {"way": way, "next_to": neighbour, "inputs": count}
+            found.append(facts | row | {"check": checked(right[way])})
+    return found
 
 
 def show(network: dict[str, Any]) -> None:
     """Print the tables of a network."""
     for kind in ("rows", "weak", "operations", "ways"):
         print(f"\n{kind}")
-        report.table(network[kind], "seconds_max", "speed_up_min", "speed_up_max")
+        hidden = [f"{name}_{end}" for name in ("seconds", "efficiency") for end in ("low", "high")]
+        report.table(network[kind], *hidden, "kind", "rounds", "inputs")
     most = max(row["threads"] for row in network["operations"])
     last = [row for row in network["operations"] if row["threads"] == most]
     worst = min(last, key=lambda row: row["efficiency"])
-    share = worst["seconds_median"] / sum(row["seconds_median"] for row in last)
+    share = worst["seconds"] / sum(row["seconds"] for row in last)
     print(
         f"least efficient on {most} threads: {worst['operation']}, {worst['efficiency']:.0%}"
         f" ({share:.0%} of the time)"

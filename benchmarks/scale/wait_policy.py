@@ -15,14 +15,13 @@ one core busy.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -32,10 +31,10 @@ import options
 import problems
 import report
 from peers import KERNELS, PROGRAMS
-from turns import checked, in_turn, summary
+from processes import busy
+from turns import checked, in_turn
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from gbdnn.thread_scaling.study import interval
 
 POLICIES = ("unset", "active", "passive")
 CONDITIONS = ("quiet", "busy")
@@ -67,16 +66,16 @@ def main(
         once = partial(run, folder, inputs, threads, truth)
         kinds = [(c, name, p) for c in CONDITIONS for name in names for p in POLICIES]
         turns = in_turn({kind: partial(once, *kind) for kind in kinds}, rounds, warm=0)
-    found["rows"] = [
-        {
-            "condition": condition,
-            "program": KERNELS[name],
-            "policy": policy,
-            **summary(turns.runs[condition, name, policy]),
-            "to_unset": median(turns.ratios((condition, name, policy), (condition, name, "unset"))),
-        }
-        for condition, name, policy in kinds
-    ]
+    found["rows"] = []
+    for condition, name, policy in kinds:
+        key = condition, name, policy
+        seconds, low, high = interval(turns.seconds(key))
+        found["rows"].append({
+            "condition": condition, "program": KERNELS[name], "policy": policy,
+            "seconds": seconds, "seconds_low": low, "seconds_high": high,
+            "check": min(run["check"] for run in turns.runs[key]),
+            "to_unset": median(turns.ratios(key, (condition, name, "unset"))),
+        })  # fmt: skip
     report.table(found["rows"])
     report.finish(json_file, found, found["rows"])
 
@@ -87,7 +86,7 @@ def run(folder: str, inputs: int, threads: int, truth: np.ndarray, *kind: str) -
     environment = {} if policy == "unset" else {"OMP_WAIT_POLICY": policy}
     with (
         PROGRAMS.started([name], {}, folder, **environment) as able,
-        busy_process() if condition == "busy" else nullcontext(),
+        busy() if condition == "busy" else nullcontext(),
     ):
         ask = partial(able[name].ask, nthreads=threads, batch=None, inputs=inputs)
         answers = [ask() for _ in range(1 + RUNS)]
@@ -96,17 +95,6 @@ def run(folder: str, inputs: int, threads: int, truth: np.ndarray, *kind: str) -
     found = {"seconds": seconds, "check": checked(right)}
     print(f"{condition}, {KERNELS[name]}, {policy}: {seconds:.3f} s, {found['check']}", flush=True)
     return found
-
-
-@contextmanager
-def busy_process() -> Iterator[None]:
-    """Keep one core busy."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 if __name__ == "__main__":

@@ -36,12 +36,16 @@ class Prepared(NamedTuple):
 
 
 def prepare(network: Network) -> Prepared:
-    """Return a network with one bias per layer for `infer`, in FP32."""
-    diagonal = cache(lambda n, b: gb.Vector.from_dense(np.full(n, b, np.float32)).diag(name="D"))
+    """Return a network for `infer`, in FP32, with the upper limit of the first layer."""
+
+    def diagonal(n: int, bias: object) -> gb.Matrix:
+        return gb.Vector.from_dense(np.full(n, bias, np.float32)).diag(name="D")
+
+    one = cache(diagonal)
     return Prepared(
         [loops.rowwise(layer.weights) for layer in network],
-        [diagonal(layer.ncols, layer.bias) for layer in network],
-        np.float32(network[0].clip),
+        [(one if np.isscalar(W.bias) else diagonal)(W.ncols, W.bias) for W in network],
+        np.float32(np.inf if network[0].clip is None else network[0].clip),
     )
 
 

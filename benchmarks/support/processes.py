@@ -138,6 +138,17 @@ class Process:
         self._process.wait()
 
 
+@contextmanager
+def busy() -> Iterator[None]:
+    """Keep one core busy."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def serve(prepare: Callable[..., Callable[..., dict[str, Any]]]) -> None:
     """Serve requests; output of libraries is redirected to standard error.
 

@@ -76,13 +76,15 @@ def form_of(X: Any, what: str) -> tuple[int, int, np.dtype]:
     return int(nrows), int(ncols), dtype_of(X)
 
 
-def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:
-    """Return all rows of a source, or those of some nodes (ascending), as a C-ordered array."""
-    dense = X.dense_rows
+def as_array(
+    X: RowSource, some: np.ndarray | None = None, columns: slice = slice(None)
+) -> np.ndarray:
+    """Return rows of a source, all or those of some nodes (ascending), as a C-ordered array."""
+    dense, width = X.dense_rows, len(range(X.ncols)[columns])
     if dense is not None and some is None:
-        array = np.ascontiguousarray(dense(0, X.nrows))
+        array = np.ascontiguousarray(dense(0, X.nrows)[:, columns])
     else:
-        array = np.empty((X.nrows if some is None else len(some), X.ncols), X.dtype)
+        array = np.empty((X.nrows if some is None else len(some), width), X.dtype)
         starts = range(0, X.nrows, _AT_ONCE)
         cuts = starts if some is None else np.searchsorted(some, starts).tolist()
         for start, to in zip(starts, cuts, strict=True):
@@ -90,7 +92,7 @@ def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:
             rows = dense(start, stop) if dense else X.sparse_rows(start, stop).dense()
             if some is not None:
                 rows = rows[some[to : np.searchsorted(some, stop)] - start]
-            array[to : to + len(rows)] = rows
+            array[to : to + len(rows)] = rows[:, columns]
     with np.errstate(over="ignore", invalid="ignore"):
         total = array.sum()
     if not np.isfinite(total):

@@ -26,7 +26,7 @@ from gbdnn.arrays.checks import (
 )
 from gbdnn.arrays.labels import aligned
 from gbdnn.arrays.matrices import as_held, to_array
-from gbdnn.arrays.sources import as_source
+from gbdnn.arrays.sources import as_source, is_source
 from gbdnn.engine.plan import MEMORY, Engine, engines
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
@@ -102,8 +102,9 @@ def infer(
         weights, and GraphBLAS for A.
     memory : int or str, optional
         Budget in bytes, or with a unit, for the products of one layer; if it is too small, (A Y) W
-        is computed in blocks of nodes. It does not include activations of all nodes or a copy of A.
-        Default: no limit.
+        is computed in blocks of nodes. Stored features that do not fit are read in groups of
+        columns. It does not include activations of all nodes after a layer or a copy of A.
+        Default: 512 MiB for stored features, otherwise no limit.
     nthreads : int, optional
         As for `gbdnn.infer`. NumPy's products use NumPy's threads.
     callback : callable, optional
@@ -168,10 +169,14 @@ def infer(
         ids = None if wanted is None else wanted[0]
         Y: Any = as_source(X, kind)
         plan, read = steps(A, kind, convolutions, ids)
+        if memory is None and is_source(X):
+            memory = MEMORY
         run = _Run(aggregate, engine, memory, nthreads)
-        # Sparse features stay sparse where the first layer's weights come first.
+        # Sparse features stay sparse where the first layer's weights come first, or if they do not
+        # fit as an array.
         stays = ids is None and convolutions and Y.dense_rows is None
-        if not (stays and run.may_multiply_first(convolutions[0], plan[0])):
+        large = is_source(X) and count * features * kind.itemsize > run.memory
+        if not (stays and (large or run.may_multiply_first(convolutions[0], plan[0]))):
             Y = as_array(Y, read)
         for k, (layer, step) in enumerate(zip(convolutions, plan, strict=True)):
             began, before = perf_counter(), [Y]
@@ -194,14 +199,14 @@ class _Run:
         self, aggregate: Aggregate, engine: Engine, memory: int | None, nthreads: int | None
     ) -> None:
         self._aggregate, self._engine, self._nthreads = aggregate, engine, nthreads
-        self._memory = sys.maxsize if memory is None else memory
+        self.memory = sys.maxsize if memory is None else memory
 
     def may_multiply_first(self, layer: Convolution, step: Step) -> bool:
         """Whether Y W can be computed before the product with A within `memory`."""
         if step.rows is None:
             return True
         product = step.rows.ncols * layer.layer.ncols * layer.layer.dtype.itemsize
-        return self._aggregate == "sum" and product <= self._memory
+        return self._aggregate == "sum" and product <= self.memory
 
     def layer(
         self, k: int, layer: Convolution, step: Step, before: list[Any]
@@ -222,9 +227,11 @@ class _Run:
             before.append(Y)
             del Y
             return self._weights_first(k, layer, step, before, gather), gather.kernel
+        if not isinstance(Y, np.ndarray):
+            return self._by_columns(k, layer, Y, gather), gather.kernel
         features = info.nrows + (2 * info.ncols if layer.self_weights is not None else 0)
         width = rows_within(
-            self._memory, features * info.dtype.itemsize, f"nodes at layer {k}",
+            self.memory, features * info.dtype.itemsize, f"nodes at layer {k}",
             least=_NARROWEST, most=min(_WIDEST, max(rows.nrows, 1)),
         )  # fmt: skip
         return self._edges_first(k, layer, step, Y, gather, width), gather.kernel
@@ -271,13 +278,32 @@ class _Run:
             _finish(k, info, target)
         return Z
 
+    def _by_columns(self, k: int, layer: Convolution, Y: Any, gather: Gather) -> np.ndarray:
+        """Compute A Y W + Y V as the sum over groups of columns of Y, which are read in turn."""
+        info, nodes = layer.layer, gather.rows.nrows
+        each = 2 * nodes * info.dtype.itemsize
+        width = rows_within(self.memory, each, f"features at layer {k}", least=1, most=info.nrows)
+        Z, T = (np.zeros((nodes, info.ncols), info.dtype) for _ in range(2))
+        for first in range(0, info.nrows, width):
+            some = slice(first, min(first + width, info.nrows))
+            part = as_array(Y, columns=some)
+            gathered, nothing = np.empty_like(part), np.zeros(part.shape[1], info.dtype)
+            if not gather.into(gather.operand(part), gathered, nothing):
+                raise non_finite(k, info)
+            for array, of in ((gathered, info), (part, layer.self_weights)):
+                if of is not None:
+                    W = Layer(of.W[some, :].new(), activation="identity")
+                    Z += self._times(k, array, W, T)
+        _finish(k, info, Z)
+        return Z
+
     def _times(self, k: int, Y: Any, layer: Layer, out: np.ndarray) -> np.ndarray:
         """Write Y W to `out`: by NumPy if engine="auto" and both are dense, else by `infer`."""
         is_array = isinstance(Y, np.ndarray)
         if self._engine == "auto" and is_array and _is_dense(layer):
             with np.errstate(over="ignore", invalid="ignore"):
                 return np.matmul(Y, layer.prepared(_dense), out=out)
-        chain, memory = layer.prepared(_chain), min(self._memory, MEMORY)
+        chain, memory = layer.prepared(_chain), min(self.memory, MEMORY)
         each = layer.dtype.itemsize * (layer.nrows + layer.ncols)
         step = rows_within(memory, each, f"nodes at layer {k}", least=_NARROWEST, most=_AT_ONCE)
         for start in range(0, len(out), step):

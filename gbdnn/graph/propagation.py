@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_flag, as_nthreads, as_word, floating, whole_number
+from gbdnn.arrays.checks import (
+    as_bytes,
+    as_dtype,
+    as_flag,
+    as_nthreads,
+    as_word,
+    floating,
+    rows_within,
+    whole_number,
+)
 from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, shape_of
-from gbdnn.arrays.sources import as_source
-from gbdnn.engine.plan import Engine, engines
+from gbdnn.arrays.sources import as_source, is_source
+from gbdnn.engine.plan import MEMORY, Engine, engines
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
 from gbdnn.graph.features import as_answer, as_array, as_graph, form_of, is_shared, kind_of
 from gbdnn.kernels.gather import Aggregate, Gather
@@ -122,6 +131,7 @@ def propagate(
     aggregate: Aggregate = "sum",
     dtype: Any = None,
     engine: Engine = "auto",
+    memory: int | str = MEMORY,
     nthreads: int | None = None,
 ) -> Any:
     """Return ``A^hops X``: features aggregated over neighbourhoods of `hops` hops.
@@ -144,6 +154,9 @@ def propagate(
     engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         ``"fused"`` forces compiled code; ``"auto"`` uses it where the cost model prefers it.
         The others use GraphBLAS.
+    memory : int or str, default "512MiB"
+        Budget in bytes, or with a unit, for the activations of stored features, which are read and
+        propagated in groups of columns. It does not include A and the result.
     nthreads : int, optional
         As for `gbdnn.infer`. The result has the same bits for any number of threads.
 
@@ -157,7 +170,7 @@ def propagate(
     ShapeError
         A is not square, or X does not have one row per node.
     ArgumentError, ArgumentTypeError
-        A value is not finite, or an option is invalid.
+        A value is not finite, an option is invalid, or `memory` is too small for one column.
     NonFiniteError
         A sum overflowed; the message names the hop.
 
@@ -186,19 +199,30 @@ def propagate(
     features, own = kind_of(X, nodes)
     wanted = _common(A, own, "X") if dtype is None else as_dtype(dtype)
     with engaged(nthreads):
-        Y = as_array(as_source(X, wanted))
+        source = as_source(X, wanted)
         rows = as_rows(A, what="A", dtype=wanted)
         gather = Gather(rows, aggregate, nthreads, engine)
-        parts = np.empty((nodes, features * (hops + 1)), wanted) if all_hops else None
-        if parts is not None:
-            parts[:, :features] = Y
-        nothing = np.zeros(features, wanted)
-        for hop in range(1, hops + 1):
-            at = slice(features * hop, features * (hop + 1))
-            Z = np.empty_like(Y) if parts is None else parts[:, at]
-            if not gather.into(gather.operand(Y), Z, nothing):
-                raise NonFiniteError(f"hop {hop}: A Y overflows {wanted}")
-            Y = Z
+        width, every = features, features * (hops + 1 if all_hops else 1)
+        if is_source(X):
+            each = 2 * nodes * wanted.itemsize
+            width = rows_within(as_bytes(memory), each, "features", least=1, most=features)
+        parts = np.empty((nodes, every), wanted) if all_hops or width < features else None
+        Y, nothing = np.empty((nodes, 0), wanted), np.zeros(width, wanted)
+        for first in range(0, features, max(width, 1)):
+            some = slice(first, min(first + width, features))
+            Y = as_array(source, columns=some)
+            for hop in range(hops + 1):
+                Z, at = None, first + (features * hop if all_hops else 0)
+                if parts is not None and (all_hops or hop == hops):
+                    Z = parts[:, at : at + Y.shape[1]]
+                if hop == 0:
+                    if Z is not None:
+                        Z[:] = Y
+                    continue
+                Z = np.empty_like(Y) if Z is None else Z
+                if not gather.into(gather.operand(Y), Z, nothing[: Y.shape[1]]):
+                    raise NonFiniteError(f"hop {hop}: A Y overflows {wanted}")
+                Y = Z
         found = Y if parts is None else parts
         if isinstance(X, np.ndarray):
             return found.copy() if is_shared(found, X) else found

@@ -242,17 +242,6 @@ def test_measured_and_simulated_workers_agree(script, times):
     assert not script("replay").agreement(measured(times, workers=1))
 
 
-def test_weak_scaling_compares_rates(script):
-    """Twice the inputs in the same time on two threads is a speed-up of 2."""
-    runs = [
-        {"nthreads": n, "inputs": 100 * n, "seconds": seconds, "check": "PASSED"}
-        for n, seconds in ((1, 1.0), (2, 1.0), (4, 2.0))
-    ]
-    rows = script("threads").scaled(runs, [1, 2, 4])
-    assert [row["speed_up"] for row in rows] == [1, 2, 2]
-    assert [row["efficiency"] for row in rows] == [1, 1, 0.5]
-
-
 def test_gains_of_threads(script):
     """Ratios of the same round, as geometric means over networks, by inputs and pause."""
     cells = [

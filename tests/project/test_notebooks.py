@@ -22,7 +22,9 @@ NEEDS = {
     "from_pytorch": {"matplotlib", "onnx", "sklearn", "torch"},
     "pipeline": {"matplotlib", "sklearn"},
     "training": {"matplotlib", "sklearn"},
-    "thread_scaling": {"matplotlib", "sklearn", "typer"},
+    "thread_scaling": {"matplotlib", "safetensors", "sklearn", "typer", "xxhash"},
+    "thread_scaling_graph": {"matplotlib"},
+    "thread_scaling_yours": {"matplotlib"},
 }
 AS_KEPT = {"training"}  # small already
 

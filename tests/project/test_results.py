@@ -54,8 +54,8 @@ def test_amdahls_law_is_fitted_from_four_numbers_of_threads(docs, share):
     for count in (3, 4, 5):
         threads = [2**k for k in range(count)]
         rows = [
-            {"program": "fused", "threads": n, "seconds_median": 1.0, "edges_per_second": 1e9,
-             "speed_up": 1 / (share + (1 - share) / n), "speed_up_min": 1.0, "speed_up_max": 16.0}
+            {"program": "fused", "threads": n, "seconds": 1.0, "edges_per_second": 1e9,
+             "speed_up": 1 / (share + (1 - share) / n), "speed_up_low": 1.0, "speed_up_high": 16.0}
             for n in threads
         ]  # fmt: skip
         report = json.loads((DOCS / "scaling" / "threads.json").read_text(encoding="utf-8"))
