@@ -87,7 +87,7 @@ class Answer:
             self._written.append(rows.ids)
         else:
             self._keep(rows)
-        self._note(rows.nvals, rows.nrows)
+        self.note(rows.nvals, rows.nrows)
 
     def write(self, chain: Any, Y: Any, *, droppable: bool) -> None:
         """Add the inputs of a block after the chain's last layer."""
@@ -95,11 +95,20 @@ class Answer:
             some = Y.filled[::16]
             self._to_array = dense_pays(max(some.size, 1), int(np.count_nonzero(some != 0)))
         if self._to_array or self._is_callers:
-            self._note(chain.write(Y, *self.arrays()), len(Y.inputs))
+            self.note(chain.write(Y, *self.arrays()), len(Y.inputs))
             self._written.append(Y.inputs)
         else:
             for rows in chain.rows(Y, chain.layers.stop, droppable=droppable):
                 self.add(rows)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether rows are written to arrays that exist."""
+        return self.values is not None and (self._to_array or self._is_callers)
+
+    def wrote(self, ids: np.ndarray) -> None:
+        """Note that rows of the arrays were written."""
+        self._written.append(ids)
 
     def clear(self, ids: np.ndarray) -> None:
         """Set the rows of inputs without activations to 0."""
@@ -194,7 +203,8 @@ class Answer:
             degrees[some] = np.count_nonzero(self.present[some], axis=1)
         return degrees
 
-    def _note(self, entries: int, inputs: int) -> None:
+    def note(self, entries: int, inputs: int) -> None:
+        """Add to the numbers of entries and of inputs."""
         with self._lock:
             self._entries += entries
             self._elements += inputs * self._shape[1]

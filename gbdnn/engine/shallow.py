@@ -22,13 +22,14 @@ from gbdnn.engine.stats import of_layers
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.fused_chain import Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
 from gbdnn.kernels.overflow import may_overflow, non_finite
 from gbdnn.runtime.machine import machine
 from gbdnn.runtime.threads import available, on_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gbdnn.arrays.answer import Answer
     from gbdnn.arrays.sources import DenseRows
@@ -41,6 +42,7 @@ __all__ = ["is_shallow", "run_shallow", "run_singles"]
 
 _log = logging.getLogger("gbdnn.inference")
 
+_CALL = 3e7  # ns of a compiled call, which cannot be interrupted
 _MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
 
 
@@ -80,11 +82,26 @@ def run_shallow(
     wide = costs.is_wide(min(width, X.nrows), facts.dtype.itemsize)
     chains, stop = net.prepared(_wide if wide else _narrow), len(net)
     shares = chains.sharing_threads(X.nrows, nthreads)
-    starts = iter(range(0, X.nrows, width))  # shared by the threads
+    starts, stream = iter(range(0, X.nrows, width)), None  # shared by the threads
+    streams = np.ones(X.nrows, bool)  # inputs that no block of Python writes
+    if answer.is_array and X.is_as_is and shares == 1 and not progress.is_watched:
+        stream = chains.stream()
+        stream.begin(X.array, width, chains.blocks_per_call(width), *answer.arrays())
+
+    def streamed(wide: int, buffers: Buffers) -> Iterator[int]:
+        """Yield the first inputs of blocks whose sums have to be checked; compute the others."""
+        Y, Z = (chains.checked.block(buffers, 0, wide) for _ in range(2))
+        done = np.zeros(2, np.int64)
+        for start in stream.run(Y, Z, done):
+            streams[start : start + width] = False
+            yield start
+        answer.note(*done.tolist())
+        buffers.put(Y)
+        buffers.put(Z)
 
     def work(_: int) -> None:
         wide, buffers = chains.buffers(width)
-        for start in starts:
+        for start in starts if stream is None else streamed(wide, buffers):
             begun = perf_counter()
             rows = X.dense_rows(start, start + width)
             ids = np.arange(start, start + len(rows))
@@ -116,7 +133,12 @@ def run_shallow(
     if workers == 1:
         work(0)
     else:
-        on_threads(workers, work, stop=lambda: [None for _ in starts])
+        end = (lambda: [None for _ in starts]) if stream is None else stream.stop
+        on_threads(workers, work, stop=end)
+    if stream is not None:
+        answer.wrote(np.flatnonzero(streams))
+        stream.end()
+        chains.idle_streams.append(stream)  # not after an error
 
 
 class _Chains:
@@ -132,6 +154,8 @@ class _Chains:
         Width and blocks of one thread each, for reuse by the next call.
     idle_shared : dict of int to list of FusedShares
         By number of threads, for reuse.
+    idle_streams : list of Stream
+        For reuse.
     """
 
     def __init__(self, net: Network, *, wide: bool) -> None:
@@ -150,6 +174,7 @@ class _Chains:
         self.idle: list[tuple[int, Buffers]] = []
         self._facts = net.prepared(NetworkFacts.of)
         self.idle_shared: dict[int, list[FusedShares]] = defaultdict(list)
+        self.idle_streams: list[Stream] = []
         # Of a cache line of inputs, in ns.
         self._work = sum(costs.fused_layer(16, info.edges, *info.shape, 4) for info in net.infos)
         self._most = [costs.sharing_threads(n * self._work, len(net)) for n in (0, 1, 2)]
@@ -158,6 +183,15 @@ class _Chains:
         """Return the number of threads that divide the neurons of a block among them."""
         lines = -(-inputs * self._facts.dtype.itemsize // 64)
         return _at_most(self._most[lines], nthreads) if lines <= 2 else 1
+
+    def stream(self) -> Stream:
+        """Return an idle stream of unchecked blocks, or a new one."""
+        chain: Any = self.unchecked  # of the fused kernel
+        return _taken(self.idle_streams, partial(Stream, chain, self.safe))
+
+    def blocks_per_call(self, width: int) -> int:
+        """Return the number of blocks that take some hundredths of a second."""
+        return max(1, int(_CALL / (self._work / 16 * width)))
 
     def shared(self, count: int) -> FusedShares:
         """Return idle layers divided into `count` shares of neurons, or new ones."""

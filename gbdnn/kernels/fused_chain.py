@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gbdnn.kernels.blocks import Buffers
     from gbdnn.kernels.kernel import ChainLayers
 
-__all__ = ["FusedChain"]
+__all__ = ["FusedChain", "Stream"]
 
 
 class FusedChain:
@@ -42,6 +42,7 @@ class FusedChain:
                    move_cost=costs.MOVE, row_cost=costs.MOVE_ROW)
             for tidy in (False, True)
         ]  # fmt: skip
+        self.plan = self._plans[False]
         self.compiled = required(self.dtype.name)
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
@@ -134,3 +135,67 @@ class FusedChain:
             some, Y.stride, Y.neurons, self.layers.position(k), inputs, places, columns, values,
         )  # fmt: skip
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)
+
+
+class Stream:
+    """Dense inputs that threads take through all layers of a chain, in compiled code.
+
+    Parameters
+    ----------
+    chain : FusedChain
+    largest : float
+        A block with a larger feature is left to the caller.
+    """
+
+    def __init__(self, chain: FusedChain, largest: float) -> None:
+        infos, dtype = chain.layers.infos, chain.dtype
+        bits = np.array(largest, dtype).view(np.dtype(f"i{dtype.itemsize}"))
+        self._next, self._inputs = np.zeros(1, np.int64), 0
+        self._record = Record(
+            "stream", plan=chain.plan, layers=len(infos), nrows=infos[0].nrows,
+            ncols=infos[-1].ncols, largest=int(bits), next=self._next,
+        )  # fmt: skip
+        self._compiled = chain.compiled["stream"]
+
+    def begin(
+        self, X: np.ndarray, width: int, blocks: int, answer: np.ndarray,
+        present: np.ndarray | None,
+    ) -> None:  # fmt: skip
+        """Take other inputs.
+
+        Parameters
+        ----------
+        X : ndarray of the chain's dtype, shape (inputs, neurons of the first layer)
+            Its strides are multiples of the item size.
+        width : int
+            Inputs per block.
+        blocks : int
+            Most blocks per call, which cannot be interrupted.
+        answer, present : ndarray, shape (inputs, neurons of the last layer)
+            C-ordered; see `Answer`. Without `present`, entries are not counted.
+        """
+        row_stride, column_stride = X.strides
+        self._next[0], self._inputs = 0, len(X)
+        self._record.set(
+            X=X, row_stride=row_stride // X.itemsize, column_stride=column_stride // X.itemsize,
+            inputs=len(X), width=width, blocks=blocks, answer=answer, present=present,
+        )  # fmt: skip
+
+    def run(self, Y: AlignedBlock, Z: AlignedBlock, done: np.ndarray) -> Iterator[int]:
+        """Compute blocks until none is left; yield the first input of each that is not computed.
+
+        `Y` and `Z` are blocks for `width` inputs. ``done`` counts entries and inputs.
+        """
+        ids, start = np.empty(Y.width, np.int64), 0
+        while start != -1:
+            start = self._compiled(self._record, Y, Z, Y.stride, ids, Y.scratch, done)
+            if start >= 0:
+                yield start
+
+    def stop(self) -> None:
+        """Leave no further block to any call."""
+        self._next[0] = self._inputs
+
+    def end(self) -> None:
+        """Let go of the arrays."""
+        self._record.set(X=None, answer=None, present=None)

@@ -16,7 +16,7 @@ import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sources import DenseRows
 from gbdnn.engine import plan as choice
-from gbdnn.kernels import costs, fused_shares
+from gbdnn.kernels import costs, fused_chain, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, Record
@@ -648,3 +648,40 @@ def test_the_bits_of_infer_where_neurons_keep_their_order():
     expected = gbdnn.compile(net)(X)
     close(found, expected)
     assert not np.array_equal(found, expected), "compile and infer could promise more"
+
+
+# Blocks in compiled code, and those that it leaves
+
+
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_a_block_of_large_features_is_checked_among_others_that_are_not(
+    dtype, nthreads, monkeypatch
+):
+    """By `infer` and by `compile`; all rows are written once, with the bits of single inputs."""
+    left, run = [], fused_chain.Stream.run
+
+    def recorded(stream, *arguments):
+        for start in run(stream, *arguments):
+            left.append(start)
+            yield start
+
+    monkeypatch.setattr(fused_chain.Stream, "run", recorded)
+    random = np.random.default_rng(0)
+    W = np.where(random.random((40, 30)) < 0.3, random.normal(size=(40, 30)), 0)
+    net = gbdnn.Network([gbdnn.Layer(W, 0.1, clip=4.0, dtype=dtype)])
+    X = np.where(random.random((900, 40)) < 0.1, random.random((900, 40)), 0).astype(net.dtype)
+    X[500, 3] = 1e20
+    expected = np.concatenate([gbdnn.compile(net, nthreads=1)(x[np.newaxis]) for x in X])
+    np.testing.assert_array_equal(gbdnn.compile(net, nthreads=nthreads)(X), expected)
+    assert len(left) == 1
+    Y = gbdnn.infer(net, X, nthreads=nthreads)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
+    assert len(left) == 2
+    few = gbdnn.Network([gbdnn.Layer(W, -3.5, clip=4.0, dtype=dtype)])  # few entries: sparse rows
+    Y = gbdnn.infer(few, X, nthreads=nthreads)
+    assert Y.nvals == np.count_nonzero(gbdnn.compile(few)(X)) < 900
+    assert len(left) == 4
+    X[700, 0] = np.nan
+    with pytest.raises(errors.ArgumentError, match="features: contains nan"):
+        gbdnn.infer(net, X, nthreads=nthreads)

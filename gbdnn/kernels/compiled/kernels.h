@@ -65,6 +65,20 @@ struct plan {
     double move_cost, row_cost;  // of moving an activation, and visiting a row, to compact a block
 };
 
+/* Dense inputs, which threads take through all layers in blocks of `width` inputs. */
+struct stream {
+    const struct plan *plan;
+    int64_t layers, inputs, width;
+    int64_t blocks;  // of a call, at most
+    int64_t nrows, ncols;  // neurons of the first and of the last layer
+    int64_t row_stride, column_stride;  // of X
+    int64_t largest;  // bits of the largest feature for which no sum can leave the range
+    const real *X;
+    real *answer;  // C-ordered, inputs x ncols
+    uint8_t *present;  // of the same shape: whether a value is not 0; or null
+    int64_t *next;  // shared by the threads: first input of the next block
+};
+
 /* The product of a graph matrix A and a full matrix Y. */
 struct product {
     const int64_t *indptr;
@@ -154,6 +168,9 @@ enum { OUTPUT = 16, OUTPUT_GRADIENT = 32, INPUT_GRADIENT = 64, REFRESH = 128 };
 EXPORT void chain(const struct plan *plan, int64_t first, int64_t last, real *Y, real *Z,
                   int64_t stride, int64_t count, int64_t *ids, int64_t *scratch,
                   const int64_t *statistics);
+
+EXPORT int64_t stream(const struct stream *job, real *Y, real *Z, int64_t stride, int64_t *ids,
+                      int64_t *scratch, int64_t *done);
 
 EXPORT int64_t from_dense(const real *X, int64_t row_stride, int64_t column_stride,
                           const int64_t *ids, int64_t count, const int64_t *positions, real *Y,

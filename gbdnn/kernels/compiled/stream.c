@@ -1,0 +1,45 @@
+/* Take dense inputs through all layers, block by block, without a return to the caller between blocks.
+
+    for each block:   Y = rows of X;  all layers;  rows of the answer = Y
+
+Threads call this at the same time and take blocks until none is left. A block with larger features
+than those for which no sum can leave the range is left to the caller, who checks its sums. */
+
+#include "kernels.h"
+
+static void set_to_zero(const struct stream *job, int64_t first, int64_t last)
+{
+    for (int64_t k = first * job->ncols; k < last * job->ncols; k++)
+        job->answer[k] = 0;
+    for (int64_t k = first * job->ncols; job->present && k < last * job->ncols; k++)
+        job->present[k] = 0;
+}
+
+/* Compute blocks with the blocks Y and Z, `ids` (one per input of a block) and `scratch` (see
+   `chain`) as work space. Add the number of the answer's entries, if `present` is not null, and of
+   inputs to `done`. Return the first input of a block that is left to the caller; -1 if there are
+   no blocks left; -2 after `blocks` blocks, since calls cannot be interrupted. */
+int64_t stream(const struct stream *job, real *Y, real *Z, int64_t stride, int64_t *ids,
+               int64_t *scratch, int64_t *done)
+{
+    const int64_t *output = scratch + 4 * stride;
+    for (int64_t n = 0; n < job->blocks; n++) {
+        const int64_t start = atomic_add(job->next, job->width);
+        if (start >= job->inputs)
+            return -1;
+        const int64_t count = least(job->width, job->inputs - start);
+        const int64_t largest = from_dense(job->X + start * job->row_stride, job->row_stride,
+                                           job->column_stride, 0, count, 0, Y, stride, job->nrows);
+        if (largest > job->largest)
+            return start;
+        for (int64_t q = 0; q < count; q++)
+            ids[q] = start + q;
+        chain(job->plan, 0, job->layers, Y, Z, stride, count, ids, scratch, 0);
+        if (output[0] < count)  // the others are dead
+            set_to_zero(job, start, start + count);
+        done[0] += to_dense(output[1] ? Z : Y, stride, job->ncols, ids, output[0], job->answer,
+                            job->ncols, job->present);
+        done[1] += count;
+    }
+    return -2;
+}
