@@ -1,0 +1,548 @@
+"""No option is accepted and ignored: each one changes what is observed of a call, or raises.
+
+A table has a call of each public function, and another value of each of its options. A new
+option without an entry fails.
+"""
+
+import importlib
+import inspect
+from pathlib import Path
+
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn import challenge, errors, gallery, graph, io, training
+
+for _package in ("sklearn", "safetensors", "polars", "matplotlib", "onnx"):
+    pytest.importorskip(_package)
+
+from gbdnn import viz  # noqa: E402
+
+MODULES = [
+    "gbdnn", "gbdnn.inference", "gbdnn.io", "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge",
+    "gbdnn.distributed", "gbdnn.model", "gbdnn.serving", "gbdnn.training", "gbdnn.viz",
+]  # fmt: skip
+ELSEWHERE = {
+    "Outcome": "a record", "Problem": "a record", "Rate": "a record", "BatchStats": "a record",
+    "RankStats": "a record", "LayerInfo": "a record", "TrainingRun": "a record",
+    "CompiledNetwork": "a record", "CompactNetwork": "a record",
+    "official": "needs the challenge's files: tests/challenge",
+    "generated": "takes long: tests/challenge", "scaling": "tests/test_thread_scaling.py",
+    "pipeline": "needs ranks of MPI",
+    "Workers": "changes batches: tests/distributed", "from_geometric": "tests/graph",
+    "from_torch": "tests/io", "read_torch": "tests/io", "to_torch": "tests/io",
+    "write_torch": "tests/io",
+}  # fmt: skip
+
+RANDOM = np.random.default_rng(0)
+W0, W1 = RANDOM.normal(size=(2, 6, 6)).astype(np.float32)
+X = RANDOM.random((40, 6)).astype(np.float32) * (RANDOM.random((40, 6)) < 0.5)
+X[:4] = X[4:8]
+Y = np.arange(40) % 6
+G = np.triu(RANDOM.random((40, 40)) < 0.1).astype(np.float32) * RANDOM.random((40, 40))
+NET = gbdnn.Network([gbdnn.Layer(W0, -0.1), gbdnn.Layer(W1, 0.3, activation="identity")])
+BAD = object()
+
+
+def seen(x):
+    """What is observed of a result, without times: texts, numbers and lists of them."""
+    if isinstance(x, gb.Matrix):
+        return [str(x.dtype), x.shape, *(each.tolist() for each in x.to_coo())]
+    if isinstance(x, np.ndarray):
+        return [str(x.dtype), x.shape, repr(x.tolist())]
+    if isinstance(x, gbdnn.Layer):
+        return [seen(x.W), str(x.bias), x.bias_rule, x.activation, x.clip]
+    if isinstance(x, graph.Convolution):
+        return [seen(x.layer), x.self_weights and seen(x.self_weights), x.gathers]
+    if isinstance(x, training.TrainingRun):
+        history = [record[:-1] for record in x.history]
+        return [seen(x.network), history, len(x.layers[0].edges), x.batch_size, x.seed]
+    if hasattr(x, "sparse_rows"):  # stored features
+        return seen(x.sparse_rows(0, x.nrows).matrix())
+    if isinstance(x, gbdnn.Network | list | tuple):
+        return [*map(seen, x), getattr(x, "loaded", lambda: x)() is x]
+    return x
+
+
+def infer(**options):
+    return seen(gbdnn.infer([W0, W1], X, **options))
+
+
+def kernels(call):
+    """What a call returns, and the kernels and engine that it reports, unless a test looks."""
+
+    def found(**options):
+        records = []
+        answer = call(**{"callback": records.append} | options)
+        return [answer, *((each.engine, each.kernel, each.distinct) for each in records)]
+
+    return found
+
+
+def store(tmp, name, what):
+    path = Path(tmp) / name
+    if not path.exists():
+        gbdnn.save(what, path)
+    return path
+
+
+def watching(call):
+    """A call whose option `progress`, if it is WATCH, is observed by being called."""
+
+    def found(tmp, **options):
+        calls = []
+        if options.get("progress") is WATCH:
+            options["progress"] = lambda *args: calls.append(args)
+        return [call(tmp, **options), len(calls) > 0]
+
+    return found
+
+
+WATCH = object()
+
+
+def convert(tmp, **options):
+    again = options.pop("again", False)
+    target = tmp / ("to" if again else f"to{len(list(tmp.iterdir()))}")
+    if again and not target.exists():
+        gbdnn.save(NET, target)
+    io.convert(store(tmp, "net", NET), target, **options)
+    return [sorted(each.name for each in tmp.rglob("*") if each.parent.name.startswith("to"))]
+
+
+def challenge_files(tmp):
+    if not (tmp / "files").exists():
+        (tmp / "files").mkdir()
+        io.write_network(gbdnn.radixnet(1024, 2), tmp / "files")
+    return tmp / "files"
+
+
+def categories(tmp, text="1\n3\n", **options):
+    (tmp / "categories.tsv").write_text(text)
+    return seen(io.read_categories(tmp / "categories.tsv", **options))
+
+
+def table(tmp):
+    (tmp / "X.tsv").write_text("1\t1\t0.1\n2\t3\t2\n")
+    return tmp / "X.tsv"
+
+
+def to_store(tmp, **options):
+    """The first call stops after a part; the second one is observed."""
+    path, done = tmp / f"Y{len(list(tmp.iterdir()))}", []
+    gbdnn.infer_to_store(NET, X, path, batch=10)
+    shards = options.pop("shards", None)
+    if shards:
+        path = path.with_suffix(".other")
+    if "progress" in options or options.get("replace"):
+        options["progress"] = lambda *args: done.append(args)
+    gbdnn.infer_to_store(NET, X, path, **{"batch": 10} | options)
+    return [seen(io.open_features(path)), done, len(io.open_features(path)._parts)]
+
+
+def matrices(tmp, **options):
+    folder = tmp / "market"
+    if not folder.exists():
+        io.write_matrix_market(NET, folder, lossy=True)
+        for path in folder.glob("*bias*"):
+            path.unlink()
+    return seen(io.read_matrix_market(folder, **options))
+
+
+def onnx(tmp, **options):
+    path = tmp / "net.onnx"
+    io.write_onnx(NET, path)
+    return seen(io.read_onnx(path, **options))
+
+
+def lossy(writer):
+    """A network with options that the format does not store."""
+    return writing(writer, gbdnn.Network([gbdnn.Layer(np.eye(1024), -0.1, clip=2.0)]))
+
+
+def writing(writer, what, name="out"):
+    """What a call writes where `writer` has written before, or, without `replace`, elsewhere."""
+
+    def call(tmp, replace=None, again=False, **options):
+        path = tmp / (name if again else f"{len(list(tmp.iterdir()))}{name}")
+        if again and not path.exists():
+            writer(what, path, **options)
+        writer(what, path, **options, **({} if replace is None else {"replace": replace}))
+
+    return call
+
+
+def again(**options):
+    """The entry of `replace`: the target exists."""
+    return {"replace": {"replace": True, "again": True, **options}}
+
+
+def write_features(tmp, **options):
+    again = options.pop("again", False)
+    path = tmp / ("F" if again else f"F{len(list(tmp.iterdir()))}")
+    if again and not path.exists():
+        gbdnn.save(X, path)
+    batches = iter([X]) if "ncols" not in options else iter([])
+    io.write_features(batches, path, **options)
+    return seen(io.open_features(path))
+
+
+def train(**options):
+    net = training.erdos_renyi([6, 8, 6], 0.4)
+    options = {"epochs": 2, "batch_size": 10} | options
+    return seen(gbdnn.train(net, X, options.pop("y", Y), **options))
+
+
+def checkpointed(tmp, **options):
+    if options.get("checkpoint") is WATCH:
+        options["checkpoint"] = tmp / "run"
+    return [train(**options), sorted(each.name for each in tmp.glob("run*"))]
+
+
+def estimator(kind):
+    def call(**options):
+        if options.pop("warm", False):
+            model = kind((8,), epochs=1, random_state=0, warm_start=True).fit(X, Y)
+            return seen(model.set_params(**options).fit(X, Y).run_)
+        given = {"hidden": (8, 5), "density": 0.4, "epochs": 2, "random_state": 0} | options
+        return seen(kind(**given).fit(X, Y).run_)
+
+    return call
+
+
+def rule(make, **fixed):
+    def call(**options):
+        return train(epochs=6, adjustments=make(**{**fixed, **options}))
+
+    return call
+
+
+def optimizer(kind):
+    return lambda **options: train(optimizer=kind(**options))
+
+
+def run(**options):
+    calls = []
+    if "progress" in options:
+        options["progress"] = lambda *args: calls.append(args)
+    found = challenge.run(PROBLEM, **{"repeat": 1, "engine": "graphblas"} | options)
+    return [
+        found.engine, found.deduplicate, len(found.seconds), found.check_seconds is None,
+        found.records is None, bool(calls),
+    ]  # fmt: skip
+
+
+PROBLEM = challenge.generated(1024, 3, inputs=20)
+
+
+def axes(plot, data):
+    def call(**options):
+        from matplotlib.figure import Figure
+
+        own = Figure().subplots() if options.pop("ax", None) is WATCH else None
+        ax = plot(data(), **options, **({} if own is None else {"ax": own}))
+        if hasattr(ax, "get_suptitle"):  # a figure
+            parts, texts = ax.axes, [ax.get_suptitle()]
+        else:
+            parts, texts = [ax], [ax is own]
+        for part in parts:
+            texts += [part.get_title(), part.get_xlim(), part.get_ylim(), part.get_ylabel()]
+            texts += [len(part.patches), len(part.texts), len(part.lines), len(part.collections)]
+            texts += [list(line.get_ydata()) for line in part.lines]
+        figures = ax if hasattr(ax, "get_suptitle") else ax.figure
+        return [*texts, len(figures.axes)]
+
+    return call
+
+
+def layer_records():
+    stats = []
+    gbdnn.infer(NET, X, callback=stats.append)
+    return [each._replace(seconds=1.0) if hasattr(each, "_replace") else each for each in stats]
+
+
+def batch_records():
+    return [
+        gbdnn.distributed.BatchStats(
+            batch=k, worker=f"worker {k}", inputs=10 * (k + 1), alive=5 + k, entries=20 + k,
+            seconds=1.0 + k, bytes=80, threads=1, kernels={"full": 100}, done=k + 1, batches=2,
+        )
+        for k in range(2)
+    ]  # fmt: skip
+
+
+def history():
+    net = training.erdos_renyi([6, 8, 6], 0.8)
+    return gbdnn.train(net, X, Y, epochs=3, adjustments=training.MagnitudePruning(0.5, every=1))
+
+
+ARRAYS = {
+    "bias": -0.2,
+    "bias_rule": {"bias_rule": "entries", "bias": 0.3},
+    "clip": 0.5,
+    "dtype": "FP64",
+}
+RUN = {"nthreads": 0, "memory": "1 B", "engine": "sparse", "executor": BAD}
+ADAM = {
+    "learning_rate": 0.1, "beta1": 0.5, "beta2": 0.5, "epsilon": 1.0, "weight_decay": 0.5,
+    "clip_norm": 1e-3,
+}  # fmt: skip
+FITTING = {
+    "hidden": (9,), "density": 0.5, "distribution": "uniform", "epochs": 3, "batch_size": 7,
+    "optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 0.9, "schedule": training.Constant(),
+    "rewire": training.SET(every=1), "input_dropout": 0.5, "validation_fraction": 0.5,
+    "patience": 1, "warm_start": {"warm_start": False, "warm": True},
+    "callback": lambda record: True, "random_state": 1, "n_jobs": 0, "dtype": "FP64",
+}  # fmt: skip
+
+# By function: a call, and for each option another value, or a dict of several options: these and
+# the call without the first of them are compared.
+TABLE = {
+    "Layer": (
+        lambda copy=True, **options: [
+            seen(gbdnn.Layer(W0, copy=copy, **options)), _owned(copy),
+        ],
+        {"bias": 1.0, "bias_rule": "entries", "activation": "identity", "clip": 1.0,
+         "dtype": "FP64", "copy": False},
+    ),
+    "Network": (
+        lambda **options: seen(gbdnn.Network([W0, W1], **options)),
+        ARRAYS | {"last_activation": "identity"},
+    ),
+    "compile": (
+        lambda **options: seen(gbdnn.compile([W0, W1], **options)(X)),
+        ARRAYS | {"last_activation": "identity", "engine": "none", "nthreads": 0},
+    ),
+    "infer": (
+        kernels(infer),
+        ARRAYS | RUN | {"last_activation": "identity", "deduplicate": BAD, "callback": None},
+    ),
+    "infer_batches": (
+        lambda **options: [seen(each) for each in gbdnn.infer_batches(NET, [X], **options)],
+        {"executor": BAD},
+    ),
+    "infer_to_store": (
+        to_store, {"executor": BAD, "batch": {"batch": 20, "shards": True}, "replace": True,
+                   "progress": WATCH},
+    ),
+    "load": (
+        watching(lambda tmp, **options: seen(gbdnn.load(
+            challenge_files(tmp) if "neurons" in options else store(tmp, "net", NET), **options))),
+        {"verify": "x", "lazy": True, "progress": {"progress": WATCH, "neurons": 1024}},
+    ),
+    "radixnet": (
+        lambda **options: seen(gbdnn.radixnet(1024, 8, **options)),
+        {"seed": 1, "dtype": "FP64", "lazy": True},
+    ),
+    "save": (
+        watching(writing(gbdnn.save, NET)), {"progress": WATCH} | again(),
+    ),
+    "train": (
+        checkpointed,
+        {"sample_weight": np.arange(40), "epochs": 3, "batch_size": 7, "optimizer": "adam",
+         "loss": {"loss": "squared_error", "y": np.eye(6)[Y].astype(int)},
+         "schedule": training.Constant(), "adjustments": training.InputDropout(0.5),
+         "validation": 0.5, "patience": {"patience": 1, "validation": 0.5,
+         "optimizer": training.SGD(1e-30), "epochs": 5}, "seed": 1, "nthreads": 0,
+         "callback": lambda record: True, "checkpoint": WATCH},
+    ),
+    "per_layer": (
+        lambda **options: len(gbdnn.inference.per_layer(layer_records(), **options)), {"layers": 5},
+    ),
+    "convert": (
+        watching(convert),
+        {"to": "matrix-market", "lossy": {"lossy": "x"}, "progress": WATCH} | again(),
+    ),
+    "iter_layers": (
+        watching(lambda tmp, **options: seen(
+            list(io.iter_layers(challenge_files(tmp), 1024, **options)))),
+        {"layers": 1, "bias": -0.5, "bias_rule": "all", "clip": None, "dtype": "FP64",
+         "progress": WATCH},
+    ),
+    "open_features": (
+        lambda tmp, **options: seen(
+            io.open_features(store(tmp, "X", sp.csr_array(X)), **options)),
+        {"verify": "x"},
+    ),
+    "read_categories": (
+        categories, {"ninputs": 2, "allow_empty": {"allow_empty": True, "text": ""}},
+    ),
+    "read_features": (
+        lambda tmp, **options: seen(io.read_features(table(tmp), **options)),
+        {"nrows": 5, "ncols": 7, "dtype": "FP64"},
+    ),
+    "read_matrix_market": (
+        matrices,
+        {"prefix": "other", "bias": -0.5, "bias_rule": "entries", "clip": 1.0,
+         "last_activation": "identity", "dtype": "FP64"},
+    ),
+    "read_onnx": (onnx, {"dtype": "FP64", "logits": "x"}),
+    "read_tsv": (
+        lambda tmp, **options: [
+            seen(found := io.read_tsv(table(tmp), **options)), found.ss.orientation
+        ],
+        {"nrows": 5, "ncols": 7, "dtype": "FP64", "orientation": "columnwise"},
+    ),
+    "write_features": (
+        watching(write_features), {"ncols": 6, "dtype": "FP64", "progress": WATCH} | again(),
+    ),
+    "write_matrix_market": (lossy(io.write_matrix_market), {"lossy": True} | again(lossy=True)),
+    "write_network": (lossy(io.write_network), {"lossy": True} | again(lossy=True)),
+    "write_onnx": (writing(io.write_onnx, NET, "net.onnx"), again()),
+    "write_categories": (writing(io.write_categories, [1, 3], "ids.tsv"), again()),
+    "write_tsv": (writing(io.write_tsv, NET[0].W, "X.tsv"), again()),
+    "features_from_images": (
+        lambda **options: seen(gallery.features_from_images(
+            np.arange(2 * 20 * 30).reshape(2, 20, 30) % 256, **options)),
+        {"neurons": 4096, "inputs": 3, "threshold": 200.0, "order": "C", "dtype": "FP64"},
+    ),
+    "radix_layers": (
+        lambda **options: seen(gallery.radix_layers([[2, 2]], **options)),
+        {"widths": [1, 2, 1], "weight": 2.0, "dtype": "FP64"},
+    ),
+    "Convolution": (
+        lambda **options: seen(graph.Convolution(**{"weights": W0} | options)),
+        {"weights": W1, "bias": 1.0, "self_weights": W1, "activation": "identity", "clip": 1.0,
+         "dtype": "FP64"},
+    ),
+    "graph.infer": (
+        kernels(lambda **options: seen(graph.infer([W0], X, G, **options))),
+        {"nodes": [3], "aggregate": "max", "dtype": "FP64", "engine": "sparse", "memory": "1 B",
+         "nthreads": 0, "callback": None},
+    ),
+    "normalized": (
+        lambda **options: seen(graph.normalized(_networkx(), **options)),
+        {"kind": "mean", "self_loops": False, "weight": None, "dtype": "FP32"},
+    ),
+    "propagate": (
+        lambda **options: seen(graph.propagate(G, X, **options)),
+        {"hops": 2, "all_hops": True, "aggregate": "max", "dtype": "FP32", "engine": "none",
+         "nthreads": 0},
+    ),
+    "spmm": (
+        lambda **options: seen(graph.spmm(G, X, **options)), {"engine": "none", "nthreads": 0},
+    ),
+    "run": (run, RUN | {"deduplicate": True, "repeat": 2, "check": False, "record": True,
+                        "progress": WATCH}),
+    "balance": (
+        lambda **options: repr(gbdnn.distributed.balance(batch_records(), **options)),
+        {"workers": 3},
+    ),
+    "SET": (rule(training.SET), {"fraction": 0.9, "every": 1}),
+    "RigL": (rule(training.RigL, every=1), {"fraction": 0.9, "every": 3, "until": 0.3}),
+    "GroupLasso": (
+        rule(training.GroupLasso, strength=0.5), {"every": 1, "negligible": 0.5},
+    ),
+    "MagnitudePruning": (
+        rule(training.MagnitudePruning, density=0.3, every=1),
+        {"begin": 0.5, "end": 1.0, "every": 3, "scope": "layer"},
+    ),
+    "InputDropout": (rule(training.InputDropout), {"fraction": 0.9}),
+    "SGD": (
+        optimizer(training.SGD),
+        {"learning_rate": 0.01, "momentum": 0.5, "nesterov": True, "weight_decay": 0.1,
+         "clip_norm": 1e-3},
+    ),
+    "Adam": (optimizer(training.Adam), ADAM),
+    "Cosine": (
+        lambda **options: train(schedule=training.Cosine(**options)),
+        {"final": 0.5, "warmup": 0.5},
+    ),
+    "Stepwise": (
+        lambda **options: train(schedule=training.Stepwise(**options)),
+        {"at": (0.1,), "factor": 0.5},
+    ),
+    "SparseClassifier": (
+        estimator(training.SparseClassifier), FITTING | {"class_weight": {0: 5.0}},
+    ),
+    "SparseRegressor": (estimator(training.SparseRegressor), FITTING),
+    "compact": (
+        lambda **options: seen(training.compact(
+            [np.vstack([W0, 0 * W0[:1]]), W1], **options).network),
+        {"inputs": True},
+    ),
+    "erdos_renyi": (
+        lambda **options: seen(training.erdos_renyi([60, 30, 10], 0.2, **options)),
+        {"distribution": "uniform", "seed": 1, "dtype": "FP64"},
+    ),
+    "initialized": (lambda **options: seen(training.initialized(NET, **options)), {"seed": 1}),
+    "with_ends": (
+        lambda **options: seen(training.with_ends(NET, 20, 10, **{"degree": 3} | options)),
+        {"degree": 2, "seed": 1},
+    ),
+    "history_figure": (axes(viz.history_figure, history), {"title": "a title"}),
+    "plot_activity": (
+        axes(viz.plot_activity, layer_records), {"ax": WATCH, "neurons": 60, "layers": 9},
+    ),
+    "plot_balance": (
+        axes(viz.plot_balance, batch_records), {"ax": WATCH, "of": "inputs", "workers": 5},
+    ),
+    "plot_edge_rates": (
+        axes(viz.plot_edge_rates, lambda: challenge.PUBLISHED[:3]), {"ax": WATCH, "published": []},
+    ),
+    "plot_history": (axes(viz.plot_history, history), {"ax": WATCH, "of": "accuracy"}),
+    "plot_layer_times": (axes(viz.plot_layer_times, layer_records), {"ax": WATCH, "layers": 9}),
+    "run_figure": (
+        axes(viz.run_figure, layer_records), {"neurons": 60, "layers": 9, "title": "a title"},
+    ),
+}  # fmt: skip
+
+
+def _owned(copy):
+    """Whether a matrix is still the caller's after it has become a layer."""
+    W = gb.Matrix.from_dense(W0)
+    gbdnn.Layer(W, copy=copy)
+    try:
+        return W.nvals > 0
+    except gb.exceptions.GraphblasException:
+        return False
+
+
+def _networkx():
+    networkx = pytest.importorskip("networkx")
+    return networkx.from_numpy_array(G, create_using=networkx.DiGraph)
+
+
+def public():
+    """Every public function or class with options, by name, and the options."""
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for each in module.__all__:
+            thing = getattr(module, each)
+            if not callable(thing) or (isinstance(thing, type) and issubclass(thing, Exception)):
+                continue
+            parameters = inspect.signature(thing).parameters.values()
+            options = {p.name for p in parameters if p.default is not p.empty}
+            called = f"graph.{each}" if (name, each) == ("gbdnn.graph", "infer") else each
+            if options and called not in ELSEWHERE:
+                yield called, options
+
+
+def test_every_option_has_an_entry():
+    assert {name: set(others) for name, (_, others) in TABLE.items()} == dict(public())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "option"), [(name, option) for name, entry in TABLE.items() for option in entry[1]]
+)
+def test_an_option_changes_what_is_observed_or_raises(name, option, tmp_path):
+    call, others = TABLE[name]
+    value = others[option]
+    given = value if isinstance(value, dict) and option in value else {option: value}
+    base = {each: x for each, x in given.items() if each != option}
+    if "tmp" in inspect.signature(call).parameters:
+        given, base = given | {"tmp": tmp_path}, base | {"tmp": tmp_path}
+    try:
+        expected = call(**base)
+    except errors.GbdnnError as err:
+        expected = err
+    try:
+        found = call(**given)
+    except errors.GbdnnError:
+        assert not isinstance(expected, errors.GbdnnError)
+        return
+    assert repr(found) != repr(expected)
