@@ -64,6 +64,10 @@ INLINED void finish(const struct layer W, const struct strip x, int64_t place, l
     }
 }
 
+/* Order in which the four lines of a row are read: 1.02 to 1.05 times as fast as that of addresses,
+   after which caches would prefetch the lines behind, which other tiles need much later. */
+static const int ORDER[4] = {2, 0, 3, 1};
+
 /* Compute `neurons` neurons from j on for `lines` cache lines of inputs. Their edges, `edges` each,
    begin at `first`. Sums start at the bias if this panel `begins`, else at the values in Z, and the
    limits are applied if it `ends`. `lines`, `neurons` and `reads` are constants. */
@@ -90,7 +94,8 @@ INLINED void tile(const struct layer W, const struct strip x, int64_t j, int64_t
             const line weight = w[n * edges * step];
             const int64_t row = reads == ALL ? e : rows[reads == OWN ? n * edges : 0];
 #pragma unroll
-            for (int k = 0; k < lines; k++) {
+            for (int i = 0; i < lines; i++) {
+                const int k = lines == 4 ? ORDER[i] : i;
                 if (n == 0 || reads == OWN)
                     y[k] = load(x.Y + row * x.stride + k * LANES);
                 s[n][k] = fma_line(weight, y[k], s[n][k]);
