@@ -37,7 +37,7 @@ from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_items, as_network, dtypes_for
 from gbdnn.runtime.first_use import complete
-from gbdnn.runtime.threads import engaged
+from gbdnn.runtime.threads import engaged, restored
 
 if TYPE_CHECKING:
     import os
@@ -212,7 +212,7 @@ def infer_batches(
     [[2.0, 0.0], [2.0, 0.0]]
     """
     if not isinstance(layers, Network):
-        with engaged(as_nthreads(options.get("nthreads"))):
+        with restored(), engaged(as_nthreads(options.get("nthreads"))):
             layers = as_items(layers)
     own = {name: options[name] for name in _OF_LAYERS if name in options}  # type: ignore[misc]
     # Integers that FP32 rounds are refused when the first batch has decided the dtype.
@@ -287,7 +287,7 @@ def plan(
     if not len(net):
         raise ArgumentTypeError("the network has no layers, so there is nothing to plan")
     first = net.infos[0]
-    with engaged(run["nthreads"]):
+    with restored(), engaged(run["nthreads"]):
         held, _ = _rows_to_compute(net, as_features(features, "features"))
         X = as_source(held, first.dtype, first.shape)
     return plan_of(net, X, **run)
@@ -373,7 +373,7 @@ def infer_to_store(
     from gbdnn.distributed.executors.workers import here
 
     workers = _workers(here() if executor is None else executor, run, is_dealt=False)
-    with engaged(run["nthreads"] if workers.is_caller else None):
+    with restored(), engaged(run["nthreads"] if workers.is_caller else None):
         return infer_to_store_over(
             net, features, path, workers, batch=batch, replace=replace, progress=progress,
             options=run,
@@ -382,7 +382,7 @@ def infer_to_store(
 
 def _network(layers: Any, nthreads: int | None, **of_layers: Any) -> Network:
     made = isinstance(layers, Network) and of_layers.get("dtype") is None
-    with engaged(None if made else nthreads):
+    with restored(), engaged(None if made else nthreads):
         return as_network(layers, **of_layers)
 
 
@@ -417,7 +417,7 @@ def _answer(
     """Compute `infer`."""
     # GraphBLAS does not convert an array, and a Context takes longer than one input.
     is_array, nthreads = isinstance(features, np.ndarray), options["nthreads"]
-    with engaged(None if is_array else nthreads):
+    with restored(), engaged(None if is_array else nthreads):
         features, hyper = _rows_to_compute(net, as_features(features, "features"))
         if not len(net):
             return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))

@@ -17,7 +17,7 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_k
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.loading import available, required
 from gbdnn.model.network import Network, as_network
-from gbdnn.runtime.threads import engaged
+from gbdnn.runtime.threads import engaged, restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -213,7 +213,7 @@ def compile(  # noqa: A001
     >>> run(np.eye(2)).tolist()
     [[0.25, 0.0], [0.75, 0.0]]
     """
-    with engaged(as_nthreads(nthreads)):
+    with restored(), engaged(as_nthreads(nthreads)):
         net = as_network(
             layers, bias=bias, bias_rule=bias_rule, clip=clip, last_activation=last_activation,
             dtype=dtype,

@@ -17,7 +17,7 @@ from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.reorder import inverse, orders
 from gbdnn.model.layer import free
-from gbdnn.runtime.threads import engaged, unbind
+from gbdnn.runtime.threads import engaged, restored, unbind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ class Loader:
         start, stop = (*self._starts, len(self._net))[at : at + 2]
         part = self._net if len(self._starts) == 1 else self._net[start:stop]
         plan, kernel = self._plan, self._plan.block_kernel
-        with engaged(nthreads):
+        with restored(), engaged(nthreads):
             part = part.loaded()
             if kernel is None:
                 return Loaded(start, part, None)

@@ -43,7 +43,7 @@ from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
 from gbdnn.runtime.forks import renewed
-from gbdnn.runtime.threads import engaged, share
+from gbdnn.runtime.threads import engaged, restored, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,7 +88,7 @@ def infer_network(
     progress.begin(net.infos, X.nrows, plan)
     if not plan.is_single_window:
         merged = Merged(X.nrows, always=deduplicate != "auto") if deduplicate else None
-        with engaged(nthreads):
+        with restored(), engaged(nthreads):
             run = _Run(net, X, plan, merged, callback)
             Y = run.answer()
         _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")

@@ -39,7 +39,7 @@ from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.kernels.overflow import non_finite, require_finite
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.runtime.threads import engaged
+from gbdnn.runtime.threads import engaged, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -150,7 +150,7 @@ def infer(
     A, labels = as_graph(A, "A", transposed=True)
     X = as_held(aligned(X, labels, "X", "the nodes of A"), "X")
     count = len(labels)
-    with engaged(nthreads):
+    with restored(), engaged(nthreads):
         convolutions = as_convolutions(layers, X, None if dtype is None else as_dtype(dtype))
         features, own = kind_of(X, count)
         if convolutions:

@@ -24,7 +24,7 @@ from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
 from gbdnn.graph.features import as_answer, as_array, as_graph, form_of, is_shared, kind_of
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.runtime.first_use import gb
-from gbdnn.runtime.threads import engaged
+from gbdnn.runtime.threads import engaged, restored
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
@@ -198,7 +198,7 @@ def propagate(
     nodes = len(labels)
     features, own = kind_of(X, nodes)
     wanted = _common(A, own, "X") if dtype is None else as_dtype(dtype)
-    with engaged(nthreads):
+    with restored(), engaged(nthreads):
         source = as_source(X, wanted)
         rows = as_rows(A, what="A", dtype=wanted)
         gather = Gather(rows, aggregate, nthreads, engine)
@@ -279,7 +279,7 @@ def spmm(
     if rows != inner:
         raise ShapeError(f"A is {nrows} x {inner} but Y is {rows} x {features}")
     wanted = _common(A, own, "Y")
-    with engaged(nthreads):
+    with restored(), engaged(nthreads):
         with naming("Y"):
             operand = as_array(as_source(Y, wanted))
         gather = Gather(as_rows(A, what="A", dtype=wanted), "sum", nthreads, engine)

@@ -25,6 +25,7 @@ __all__ = [
     "engaged",
     "on_another_thread",
     "on_threads",
+    "restored",
     "share",
     "startable",
     "unbind",
@@ -36,7 +37,7 @@ _core = getattr(ctypes.CDLL(None), "sched_getcpu", int)  # 0 on macOS
 
 
 def engaged(nthreads: int | None) -> AbstractContextManager[object]:
-    """Engage a GraphBLAS Context of `nthreads` threads for a ``with`` block.
+    """Engage a GraphBLAS Context of `nthreads` threads for a ``with`` block, within `restored`.
 
     None leaves the caller's Context and configuration in force.
     """
@@ -44,6 +45,23 @@ def engaged(nthreads: int | None) -> AbstractContextManager[object]:
         return nullcontext()
     will_use(nthreads)
     return gb.ss.Context(engage=False, nthreads=nthreads)
+
+
+class restored:  # noqa: N801 -- used as a function
+    """Engage the GraphBLAS Context of before at the end of a ``with`` block.
+
+    A handler of signals may raise at any line of `engaged`, also as the Context is disengaged: then
+    this is what restores the number of threads.
+    """
+
+    def __enter__(self) -> None:
+        self._state = getattr(gb.core.ss.context, "threadlocal", None)  # as in `available`
+        self._before = getattr(self._state, "context", None)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None and self._state.context is not self._before:
+            self._state.context = self._before
+            self._before.engage()
 
 
 def available() -> int:
@@ -63,7 +81,7 @@ def unbind() -> None:
     """
     if is_binding() and hasattr(os, "sched_setaffinity"):
         # In a forked child that cannot use GraphBLAS, OpenMP will not bind this thread later.
-        with suppress(ForkError), engaged(1):
+        with suppress(ForkError), restored(), engaged(1):
             gb.Matrix.from_coo([0], [0], 1.0)[:1, :].new(name="first call")
         with suppress(OSError):
             os.sched_setaffinity(0, usable())

@@ -15,7 +15,7 @@ from gbdnn.arrays.checks import (
 )
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.model.network import Network, as_network
-from gbdnn.runtime.threads import available, engaged, startable
+from gbdnn.runtime.threads import available, engaged, restored, startable
 from gbdnn.training.adjustments import InputDropout, require_adjustment
 from gbdnn.training.data import TrainingData
 from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, loss_named, numbered
@@ -177,7 +177,7 @@ def train(
             patience = whole_number(patience, "patience", least=1)
         if validation is None:
             raise ArgumentError("patience= requires validation data; pass validation=0.2")
-    with engaged(nthreads):
+    with restored(), engaged(nthreads):
         before = net if isinstance(net, TrainingRun) else _begun(net)
         seed = before.seed if seed is None else as_seed(seed)
         batch_size = before.batch_size if batch_size is None else batch_size

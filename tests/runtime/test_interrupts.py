@@ -212,3 +212,42 @@ def test_an_error_keeps_no_memory_of_the_call(call):
         assert reference() is None
     finally:
         gc.enable()
+
+
+def test_the_context_of_before_is_in_force_wherever_a_call_is_interrupted():
+    """At every line of engaging and disengaging; the exception is not replaced by another one."""
+    from graphblas.core.ss import context
+
+    files, upstream = (context.__file__, threads.__file__), ("__del__", "__init__")
+
+    def interrupt(line):
+        """Raise at the given line, counted from the first one; return whether there was one."""
+        seen, raised = 0, False
+
+        def trace(frame, event, _):
+            nonlocal seen, raised
+            if frame.f_code.co_filename not in files or frame.f_code.co_name in upstream:
+                return None
+            if event == "line":
+                seen += 1
+                if seen == line:
+                    raised = True
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with threads.restored(), threads.engaged(5):
+                pass
+        except KeyboardInterrupt:
+            assert raised
+        finally:
+            sys.settrace(before)
+        return raised
+
+    nthreads, own, line = threads.available(), context.threadlocal.context, 0
+    while interrupt(line := line + 1):
+        assert context.threadlocal.context is own, line
+        assert threads.available() == nthreads
+    assert line > 20

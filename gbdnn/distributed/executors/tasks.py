@@ -31,7 +31,7 @@ from gbdnn.engine.run import infer_network
 from gbdnn.errors import ArgumentError, MissingFileError
 from gbdnn.model.network import Network
 from gbdnn.runtime.forks import renewed
-from gbdnn.runtime.threads import engaged
+from gbdnn.runtime.threads import engaged, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -184,7 +184,7 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
     """Compute one batch; return the answer, or None if it was written, and a record."""
     began = perf_counter()
     options = task.options
-    with engaged(options["nthreads"]):
+    with restored(), engaged(options["nthreads"]):
         net = _network(task.network, options["memory"])
         X = as_source(_features(task.features), net.infos[0].dtype, net.infos[0].shape)
     work = current() if current().is_watched else RunProgress()

@@ -25,7 +25,7 @@ from gbdnn.engine.run import named_options
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.optional import require
-from gbdnn.runtime.threads import engaged
+from gbdnn.runtime.threads import engaged, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -170,7 +170,7 @@ class _Pipeline:
         if answer == "root":
             self._targets = [root]
         cuts = given["cuts"]
-        with engaged(self._options["nthreads"]):
+        with restored(), engaged(self._options["nthreads"]):
             net = self._net = as_network(layers)
             if len(net) < self._ranks.size:
                 raise ArgumentError(
@@ -208,7 +208,7 @@ class _Pipeline:
 
         def work(links: Links) -> RankStats:
             drops = not any(info.revives for info in net.infos[stop:])
-            with engaged(self._options["nthreads"]):
+            with restored(), engaged(self._options["nthreads"]):
                 part = net.prepared(HeldLayers(start, stop))
             stage = Stage(part, start, drops=drops, options=self._options)
             came = links.receive(rank - 1) if self._X is None else batches(self._X, size)
