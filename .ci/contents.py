@@ -1,6 +1,10 @@
-"""What a source distribution and a wheel contain: ``python .ci/contents.py dist/*``."""
+"""What the source distribution and the wheels of a release contain: ``contents.py dist/*``.
+
+Without arguments, the script prints the platforms that have a wheel.
+"""
 
 import re
+import runpy
 import sys
 import tarfile
 import zipfile
@@ -18,11 +22,12 @@ WHEEL = [
     "gbdnn/__init__.py", "gbdnn/challenge/published.toml", "gbdnn/kernels/compiled/kernels.h",
     "gbdnn/py.typed",
 ]  # fmt: skip
-LIBRARIES = {"x86_64": 4, "aarch64": 2, "arm64": 2}  # a level and a dtype each
+COMPILED = "gbdnn/kernels/compiled"
+BUILD = runpy.run_path(str(Path(__file__).parents[1] / COMPILED / "build.py"))
 # Made by runs, builds and tools.
 MADE = re.compile(
     r"(^|/)(__pycache__|_build|_generated|\.[a-z]+_cache|\.hypothesis|\.ipynb_checkpoints|\.venv|"
-    r"\.git|dist|results)(/|$)|\.py[co]$|\.nb[ic]$"
+    r"\.git|dist|libraries|results)(/|$)|\.py[co]$"
 )
 
 
@@ -34,17 +39,27 @@ def names_in(file: Path) -> set[str]:
         return {name.partition("/")[2] for name in archive.getnames()}
 
 
+def platform_of(file: Path) -> str:
+    """Return the last tag of a wheel."""
+    return file.stem.rpartition("-")[2] if file.suffix == ".whl" else ""
+
+
+def libraries(platform: str) -> set[str]:
+    """Return the names of the compiled kernels for a platform, with the hashes of these sources."""
+    return {
+        f"{COMPILED}/libraries/{BUILD['file_name'](level, dtype)}"
+        for level in BUILD["PLATFORMS"][platform].values()
+        for dtype in BUILD["DTYPES"]
+    }
+
+
 def faults(file: Path) -> list[str]:
     """Return what is missing in a distribution, and what should not be there."""
     names = names_in(file)
     wheel = file.suffix == ".whl"
-    missing = [f"no {name}" for name in (WHEEL if wheel else SOURCE) if name not in names]
-    if wheel:
-        wanted = next((n for kind, n in LIBRARIES.items() if file.stem.endswith(kind)), 0)
-        found = sum(name.startswith("gbdnn/kernels/compiled/libraries/") for name in names)
-        if found != wanted or not found:
-            missing.append(f"{found} libraries of compiled kernels, expected {wanted}")
-    extra = [f"{name} was made" for name in sorted(names) if MADE.search(name)]
+    wanted = {*WHEEL, *libraries(platform_of(file))} if wheel else {*SOURCE}
+    missing = [f"no {name}" for name in sorted(wanted - names)]
+    extra = [f"{name} was made" for name in sorted(names - wanted) if MADE.search(name)]
     if wheel:
         own = ("gbdnn/", f"{'-'.join(file.name.split('-')[:2])}.dist-info/")
         extra += [f"{name} is not of the package" for name in names if not name.startswith(own)]
@@ -53,7 +68,10 @@ def faults(file: Path) -> list[str]:
 
 if __name__ == "__main__":
     files = [Path(each) for each in sys.argv[1:]]
-    if {file.suffix for file in files} != {".gz", ".whl"}:
-        sys.exit("a source distribution and a wheel are needed")
+    if not files:
+        print(*BUILD["PLATFORMS"])  # noqa: T201 -- for .ci/run
+        sys.exit()
+    if sorted(map(platform_of, files)) != sorted(["", *BUILD["PLATFORMS"]]):
+        sys.exit(f"not a source distribution and a wheel for each of {[*BUILD['PLATFORMS']]}")
     if found := [fault for file in files for fault in faults(file)]:
         sys.exit("\n".join(found))

@@ -117,7 +117,7 @@ TITLES = {
     "scipy-dense+drop": "SciPy: `W.T @ Y.T` per layer, W in CSR, dead inputs dropped",
     "lagraph": "LAGraph's calls from Python",
 }
-_VERSIONS = "gbdnn python SuiteSparse:GraphBLAS numpy scipy numba torch torch_geometric onnxruntime"
+_VERSIONS = "gbdnn python SuiteSparse:GraphBLAS numpy scipy torch torch_geometric onnxruntime"
 _VERSIONS += " openvino deepsparse sparselab sparseprop"
 
 

@@ -108,9 +108,9 @@ def infer(
         that of features in FP32 or FP64, else FP32. Integers above 2**24 raise an error in FP32.
     engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         A cost model chooses a kernel for each layer: of all with ``"auto"``, and of GraphBLAS's
-        sparse and full kernels with ``"graphblas"``, which needs no numba. ``"fused"`` (compiled by
-        numba), ``"sparse"`` and ``"full"`` force one kernel. A positive bias under the rule
-        ``"entries"`` always needs the sparse kernel.
+        sparse and full kernels with ``"graphblas"``. ``"fused"`` (gbdnn's own), ``"sparse"`` and
+        ``"full"`` force one kernel. A positive bias under the rule ``"entries"`` always needs the
+        sparse kernel.
     deduplicate : {"auto", True, False}, default "auto"
         Whether to compute inputs with bitwise equal activations only once.
     memory : int or str, default "512MiB"
@@ -249,7 +249,7 @@ def plan(
 ) -> Plan:
     """Return what `infer` would do with these arguments, without computing anything.
 
-    Nothing is compiled or prepared, and no later call is affected. `infer` follows this plan;
+    Nothing is prepared, and no later call is affected. `infer` follows this plan;
     rules for the inputs that survive are part of it.
 
     Parameters
@@ -270,11 +270,6 @@ def plan(
     ------
     GbdnnError
         As for `infer`; values of dense features are not checked.
-
-    Notes
-    -----
-    With ``engine="auto"``, the plan depends on whether compiled code is cached, and otherwise on
-    the work done so far; the row "compiled code" says so.
 
     Examples
     --------

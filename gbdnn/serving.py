@@ -152,7 +152,7 @@ class CompiledNetwork:
 
 
 def _unprepared(network: Network, nthreads: int | None, engine: Engine) -> CompiledNetwork:
-    """Return a compiled network that compiles at its first call."""
+    """Return a compiled network that is prepared at its first call."""
     made = CompiledNetwork.__new__(CompiledNetwork)
     made._hold(network, nthreads, engine)
     return made

@@ -88,7 +88,7 @@ def compare(
     dtype: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Run the programs interleaved; return their times."""
-    limits = {f"{each}_NUM_THREADS": str(nthreads) for each in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
+    limits = {f"{each}_NUM_THREADS": str(nthreads) for each in ("OMP", "MKL", "OPENBLAS")}
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -65,7 +65,7 @@ def main(
         )
     ]
     calls = [partial(gbdnn.infer, problem.network, problem.features, **way) for way in ways]
-    # Prepares the network, and loads or compiles the kernels.
+    # Prepares the network, and loads the kernels.
     answers = [gbdnn.categories(each) for each in (Y, *(call() for call in calls))]
     truth = problems.true_categories(problem)[0] if check else answers[0]
     right = all(np.array_equal(answer, truth) for answer in answers)

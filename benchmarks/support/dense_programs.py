@@ -38,7 +38,7 @@ def infer(folder: Path) -> Ready:
     import gbdnn
 
     net = dense_problems.load(folder).network()
-    gbdnn.compile(net)  # loads or compiles machine code before the first call
+    gbdnn.compile(net)  # loads the kernels before the first call
     return lambda nthreads: partial(gbdnn.infer, net, nthreads=nthreads)
 
 

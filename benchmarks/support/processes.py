@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _PACKAGES = (
-    "scipy torch torch_geometric sparse_dot_mkl sparselab onnxruntime numba deepsparse openvino"
+    "scipy torch torch_geometric sparse_dot_mkl sparselab onnxruntime deepsparse openvino"
     " sparseprop"
 )
 

@@ -18,10 +18,10 @@ from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.machine import processor_name
 
 _PACKAGES = (
-    "python-graphblas suitesparse-graphblas numpy numba llvmlite scipy polars safetensors xxhash"
+    "python-graphblas suitesparse-graphblas numpy scipy polars safetensors xxhash"
     " scikit-learn typer rich onnx torch distributed mpi4py matplotlib"
 )
-_SETTINGS = ("GBDNN_", "GRB_", "KMP_", "NUMBA_", "OMP_", "OPENBLAS_")
+_SETTINGS = ("GRB_", "KMP_", "OMP_", "OPENBLAS_")
 
 
 def machine() -> dict[str, str | int | float | None]:

@@ -66,7 +66,9 @@ ThreadCounts = Annotated[
 ]  # fmt: skip
 Engine = Annotated[
     plan.Engine,
-    Option(help="auto: chosen by a cost model; graphblas: no numba; others: force this kernel."),
+    Option(
+        help="auto: a cost model chooses; graphblas: of GraphBLAS's kernels; others force a kernel."
+    ),
 ]
 Memory = Annotated[
     Any,

@@ -126,8 +126,11 @@ def train(
     DivergenceError
         A loss or gradient is not finite, or exceeds 1e30 (FP64: 1e290). The message names epoch and
         layer; ``err.run`` has the weights before that step.
-    FormatError, MissingPackageError
-        The checkpoint is damaged; numba (or safetensors, xxhash for a checkpoint) is missing.
+    FormatError
+        The checkpoint is damaged.
+    MissingPackageError
+        There are no compiled kernels for this processor, or a checkpoint needs safetensors or
+        xxhash, which is not installed.
     KeyboardInterrupt
         After Ctrl-C, ``err.run`` and the checkpoint contain the complete epochs.
 

@@ -55,7 +55,7 @@ except gbdnn.errors.MissingPackageError as error:
 
 
 def test_without_compiled_kernels():
-    """One process runs all calls, also where numba and llvmlite cannot be imported."""
+    """One process runs all calls; neither numba nor llvmlite can be imported."""
     done = python(WITHOUT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("no compiled kernels for this processor")

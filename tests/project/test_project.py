@@ -29,25 +29,12 @@ def test_one_version():
 
 def test_a_release_is_described_the_same_everywhere():
     zenodo = json.loads(text(".zenodo.json"))
-    cited, recipe = (
-        yaml.safe_load(text(each)) for each in ("CITATION.cff", ".ci/conda/recipe.yaml")
-    )
+    cited = yaml.safe_load(text("CITATION.cff"))
     project = tomllib.loads(text("pyproject.toml"))["project"]
     for name in ("title", "keywords", "license"):
         assert zenodo[name] == cited[name]
     assert zenodo["description"] == " ".join(cited["abstract"].split())
     assert zenodo["creators"] == cited["authors"] == project["authors"]
-    assert recipe["context"]["version"] == gbdnn.__version__
-    assert recipe["about"]["summary"] == project["description"]
-    assert (ROOT / recipe["about"]["license_file"]).is_file()
-    # conda has another name for one of them.
-    run = {
-        re.sub("^python-(?=suitesparse)", "", each.replace(" ", ""))
-        for each in recipe["requirements"]["run"]
-    }
-    assert run == {*project["dependencies"], f"python{project['requires-python']}"}
-    path = recipe["source"]["path"].replace("${{ version }}", gbdnn.__version__)
-    assert (ROOT / ".ci" / "conda" / path).resolve().parent == ROOT / "dist"
 
 
 def test_a_release_is_checked_before_it_is_published():
@@ -106,7 +93,7 @@ def test_linters_have_one_version():
 @pytest.mark.skipif(sys.platform == "darwin", reason="needs GNU's sed")
 def test_the_change_for_the_next_python_graphblas_is_prepared(tmp_path):
     """The step newest lifts the bounds in a copy, which has no bound on SuiteSparse any more."""
-    names = ("pyproject.toml", ".ci/conda/recipe.yaml", ".github/workflows/tests.yml")
+    names = ("pyproject.toml", ".github/workflows/tests.yml")
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text(name), encoding="utf-8")
@@ -117,9 +104,8 @@ def test_the_change_for_the_next_python_graphblas_is_prepared(tmp_path):
         old, new = text(name).splitlines(), (tmp_path / name).read_text().splitlines()
         lines |= {each.strip() for each in new if each not in old}
     assert {each.partition("  #")[0] for each in lines} == {
-        'requires-python = ">=3.11,<3.15"', "- python >=3.11,<3.15",
+        'requires-python = ">=3.11,<3.15"', '"suitesparse-graphblas>=9.4",',
         '"Programming Language :: Python :: 3.14",', 'python: ["3.11", "3.12", "3.13", "3.14"]',
-        '"suitesparse-graphblas>=9.4",', "- python-suitesparse-graphblas >=9.4",
     }  # fmt: skip
 
 

@@ -59,16 +59,16 @@ def serve(clock):
 
 
 def started(commit, folder, *options):
-    """Unpack a commit into a folder and start a process that serves it."""
+    """Unpack a commit into a folder, build its kernels, and start a process that serves it."""
     command = ["git", "archive", commit, "gbdnn"]
     archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as file:
         file.extractall(folder, filter="data")
-    cache = str(folder / "cache")
+    subprocess.run([sys.executable, "gbdnn/kernels/compiled/build.py"], cwd=folder, check=True)
     return subprocess.Popen(
         [sys.executable, __file__, "--serve", *options],
-        env={**os.environ, "PYTHONPATH": str(folder), "GBDNN_CACHE_DIR": cache},
-        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(folder)}, cwd=folder, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def inference(folder, engine, mib, features, bias, lazy, dtype):
     elif features == "array":
         X = X.toarray()
     run = {"engine": engine, "memory": mib << 20, "nthreads": 2}
-    gbdnn.infer(net, np.eye(200, NEURONS), **run)  # compiles, and prepares the weights
+    gbdnn.infer(net, np.eye(200, NEURONS), **run)  # prepares the weights
     Y, taken = peak(lambda: gbdnn.infer(net, X, **run))
     full = Y.ss.format.startswith(("full", "bitmap"))
     entries, each = (Y.nrows * Y.ncols, 1) if full else (Y.nvals, 8)

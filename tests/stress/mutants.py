@@ -112,10 +112,10 @@ def tests_of(file):
 
 def fails(tests, folder, limit):
     """Return whether a test fails, or all of them take longer than `limit` seconds."""
-    environment = {"PYTHONPATH": folder, "GBDNN_CACHE_DIR": f"{folder}/cache"}
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", "-xqn2", "-p", "no:cacheprovider", *tests], cwd=folder,
-        env=os.environ | environment, start_new_session=True, stdout=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": folder}, start_new_session=True,
+        stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         return process.wait(limit) not in (0, 5)  # 5: no tests were collected

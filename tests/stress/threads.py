@@ -3,8 +3,9 @@
     python tests/stress/threads.py 200     # processes; the scenes take turns
     python tests/stress/threads.py SCENE SEED
 
-The scenes: `first`, the first compiled call of a process; `matrix`, infer on matrices with pending
-work; `compiled`, calls of one compiled network; `store`, a store that is replaced while it is read.
+The scenes: `first`, the first call of a process, which loads the kernels; `matrix`, infer on
+matrices with pending work; `compiled`, calls of one compiled network; `store`, a store that is
+replaced while it is read.
 """
 
 import subprocess

@@ -1,1 +1,1 @@
-"""The fused kernel's inner loops, compiled by numba for the processor at hand and kept on disk."""
+"""Kernels in C, and what calls them: loading, records, prepared layers."""
