@@ -34,9 +34,12 @@ settings.load_profile("gbdnn")
 
 
 def pytest_sessionstart(session):
-    """Without compiled kernels, most tests would fail with the same error."""
+    """Without kernels from these sources, most tests would fail with the same error."""
     if machine_module.machine().level and loading.library("float32") is None:
-        pytest.exit("no compiled kernels: run python gbdnn/kernels/compiled/build.py", 4)
+        pytest.exit(
+            "the compiled kernels are missing, or older than their sources; run"
+            " python gbdnn/kernels/compiled/build.py (after pip install ziglang==0.17.1)", 4,
+        )  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -37,7 +37,7 @@ def info(
         bool, Option("--check", help="Read a whole store and verify its checksums.")
     ] = False,
     machine: Annotated[
-        bool, Option("--machine", help="Describe the machine, versions and compiled code.")
+        bool, Option("--machine", help="Describe the machine, versions and compiled kernels.")
     ] = False,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -56,7 +56,8 @@ def info(
     of_networks = {"--inputs": inputs, "--memory": memory}
     if machine:
         _require_none({"PATH": path, "--check": check} | of_networks, "--machine")
-        facts = {"machine": found_machine(), "versions": versions(), "fused": compiled_kernels()}
+        facts = {"machine": found_machine(), "versions": versions()}
+        facts["compiled kernels"] = compiled_kernels()
     elif path is None:
         raise ArgumentError("missing argument PATH; pass a path or --machine")
     elif path.is_file() and path.name.lower().endswith(TSV):

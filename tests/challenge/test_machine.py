@@ -1,8 +1,13 @@
 """What a report of a fault prints."""
 
+import re
+
 import numpy as np
+from conftest import uncompiled
 
 import gbdnn
+from gbdnn.challenge.machine import compiled_kernels
+from gbdnn.kernels.compiled import loading
 
 
 def facts(capsys):
@@ -18,5 +23,13 @@ def test_versions_and_settings_are_shown(capsys, monkeypatch):
     assert found["numpy"] == np.__version__
     assert found["SuiteSparse:GraphBLAS"].count(".") == 2
     assert found["OMP_NUM_THREADS"] == "3"
-    assert {"Python", "processor", "cores", "system", "python-graphblas", "fused"} <= found.keys()
+    assert {"Python", "processor", "cores", "system", "python-graphblas"} <= found.keys()
     assert "SECRET" not in found
+
+
+def test_the_compiled_kernels_are_shown(capfd, monkeypatch):
+    found = (loading.library(dtype) for dtype in ("float32", "float64"))
+    assert compiled_kernels() == ", ".join(each.name for each in found)
+    uncompiled(monkeypatch)
+    gbdnn.show_versions()
+    assert re.search("compiled kernels +none for this processor\n", capfd.readouterr().out)
