@@ -77,7 +77,7 @@ INLINED void tile(const struct layer W, const struct strip x, int64_t j, int64_t
 {
     const int64_t step = reads == ALL ? 1 : W.weight_step;
     const real *w = W.weights + first * step;
-    const uint32_t *rows = W.rows + first;
+    const uint32_t *rows = reads == ALL ? 0 : W.rows + first;
     line s[12][4];
 #pragma unroll
     for (int n = 0; n < neurons; n++) {
@@ -92,7 +92,7 @@ INLINED void tile(const struct layer W, const struct strip x, int64_t j, int64_t
 #pragma unroll
         for (int n = 0; n < neurons; n++) {
             const line weight = w[n * edges * step];
-            const int64_t row = reads == ALL ? e : rows[reads == OWN ? n * edges : 0];
+            const int64_t row = reads == ALL ? e : rows[reads == OWN ? e + n * edges : e];
 #pragma unroll
             for (int i = 0; i < lines; i++) {
                 const int k = lines == 4 ? ORDER[i] : i;
@@ -102,7 +102,6 @@ INLINED void tile(const struct layer W, const struct strip x, int64_t j, int64_t
             }
         }
         w += step;
-        rows++;
     }
 #pragma unroll
     for (int n = 0; n < neurons; n++) {
@@ -205,9 +204,10 @@ APART void sweep_dense4(const struct layer *W, const struct strip *x, int64_t fi
 static struct strip part(const struct strip block, int64_t t)
 {
     struct strip x = block;
-    x.Y += t, x.Z += t, x.mask += t;
-    if (block.live)
-        x.live += t, x.overflow += t;
+    x.Y += t, x.Z += t;
+    x.mask = x.mask ? x.mask + t : 0;
+    x.live = x.live ? x.live + t : 0;
+    x.overflow = x.overflow ? x.overflow + t : 0;
     return x;
 }
 
