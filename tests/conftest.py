@@ -44,9 +44,14 @@ def pytest_sessionstart(session):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the combinations of a `pairwise` test outside a covering array as slow."""
+    """Mark the combinations of a `pairwise` test outside a covering array as slow.
+
+    Frameworks may warn.
+    """
     tests = {}
     for item in items:
+        if item.get_closest_marker("frameworks"):
+            item.add_marker(pytest.mark.filterwarnings("default"), append=False)
         if item.get_closest_marker("pairwise"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for combinations in tests.values():

@@ -599,7 +599,7 @@ def division(
     narrowest = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
     workers = max(1, min(workers, memory // narrowest))
     fits = memory // (narrowest * workers) * lanes
-    widest = max(lanes, min(costs.direct_width(facts.neurons, size, each), fits))
+    widest = max(lanes, min(costs.direct_width(facts.neurons, size), fits))
     rounds = -(-inputs // (widest * workers))
     # The calling thread takes more than the others, which begin later.
     late = costs.LATE / each if rounds == 1 < workers else 0

@@ -61,7 +61,6 @@ _ZEN_4 = Speeds(full=0.047, fused=0.04, dense=0.022, product=0.015, entry=7.0)
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers.
 SPEEDS = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
 
-BLOCK = 900_000.0  # least work of a block, except of 512 inputs; its calls take 20,000
 PASS = 0.1  # reading or writing an element in the caches
 FULL_CALL = 25_000.0  # call overhead of a layer in the full kernel
 SPARSE_CALL = 60_000.0  # the same in the sparse kernel, and for compaction in the full kernel
@@ -242,16 +241,16 @@ def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
     return -(-min(fitting, shared_out, max(inputs, 1)) // lanes) * lanes
 
 
-def direct_width(neurons: int, itemsize: int, each: float) -> int:
+def direct_width(neurons: int, itemsize: int) -> int:
     """Return the number of inputs per block for runs in a single window.
 
-    A block has about 0.5 MiB and 64 to 192 inputs, independent of the number of threads. If an
-    input takes little time, `each` ns, it has up to 512, so that calls take most of the time.
+    A block has about 0.5 MiB and four to eight cache lines of inputs, 64 to 128 in FP32,
+    independent of the number of threads.
     """
     lanes = 64 // itemsize
     size = min(machine().caches[1], DIRECT_BYTES)
-    fitting = min(max(size // (max(neurons, 1) * itemsize), 4 * lanes), 192)
-    return int(max(fitting, min(BLOCK / each, 512))) // (2 * lanes) * 2 * lanes
+    fitting = min(max(size // (max(neurons, 1) * itemsize), 4 * lanes), 8 * lanes)
+    return fitting // (2 * lanes) * 2 * lanes
 
 
 def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:
