@@ -22,7 +22,7 @@ NEEDS = {
     "from_pytorch": {"matplotlib", "onnx", "sklearn", "torch"},
     "pipeline": {"matplotlib", "sklearn"},
     "training": {"matplotlib", "sklearn"},
-    "thread_scaling": {"matplotlib", "safetensors", "sklearn", "typer", "xxhash", "ziglang"},
+    "thread_scaling": {"matplotlib", "safetensors", "sklearn", "typer", "xxhash"},
     "thread_scaling_graph": {"matplotlib"},
     "thread_scaling_yours": {"matplotlib"},
 }
