@@ -4,7 +4,8 @@ Constants are nanoseconds of one thread, with SuiteSparse:GraphBLAS 9.4.5 in FP3
 vectorised loops depend on the processor (`Speeds`) and scale with the size of a number; the others
 were measured on a Zen 4 core. On other machines they may be off by a small factor, which costs time
 but not correctness. Nothing is measured during a run, so equal machines make equal choices.
-``benchmarks/limits/constants.py`` measures `Speeds`.
+``benchmarks/limits/choices.py`` measures `Speeds`, and the options of the rules; tests hold the
+rules to what was measured on each processor.
 
 In the full kernel, every input of a block is multiplied with every edge, zero or not, at the speed
 of vectorised code. The sparse kernel multiplies stored entries only; it is ten to twenty times
@@ -57,7 +58,7 @@ class Speeds(NamedTuple):
 
 
 _ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=26.0)
-_ZEN_4 = Speeds(full=0.047, fused=0.04, dense=0.022, product=0.015, entry=7.0)
+_ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=7.0)
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers.
 SPEEDS = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
 
@@ -70,12 +71,13 @@ MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
 MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge of a graph
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
-DENSE_LAYER = 0.5  # density of the weights from which a layer is computed as dense
+DENSE_LAYER = 0.62  # density of the weights from which a layer is computed as dense
 DENSE_SINGLE = 0.4  # the same for a single input, or half of it
-PANEL_EDGES = 16  # edges per neuron and panel that make up for storing sums between panels
+PANEL_EDGES = 12  # edges of a neuron in the best panel, per 32 KiB of first-level cache
+LEAST_EDGES = 8  # the same that make up for storing sums between panels
 TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four edges
 MOVE_ROW = 10.0  # start of a neuron's row
-DENSE_COPY = 1.2  # moving an element of an array to a block or back
+DENSE_COPY = 0.65  # moving an element of an array to a block or back
 FIND_ENTRIES = 8.0  # finding the entries of an array and converting them to rows, per element
 DEEP = 32  # number of layers above which survivors of several blocks are pooled
 FEW_INPUTS = 64  # inputs up to which a single window is used for any depth
@@ -161,18 +163,16 @@ def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
 
 
 def panel_rows(edges: int, nrows: int, ncols: int) -> int:
-    """Return the number of block rows per panel, or all rows if panels do not pay.
+    """Return the number of block rows per panel, or all rows if there is one.
 
-    The first-level cache holds 128 rows of a tile of four cache lines per 32 KiB. Panels have about
-    as many, but more if neurons have few edges in each, since sums are stored after every panel.
+    The first-level cache holds 128 rows of a tile of four cache lines per 32 KiB. Panels have more
+    if neurons have few edges in each, since sums are stored after every panel. They are of equal
+    size, so that none has much fewer edges.
     """
-    density = edges / max(nrows * ncols, 1)
-    fitting = machine().caches[0] / 256 * min(0.13 / max(density, 1e-9), 8 / 3)
-    size = min(max(round(fitting), 128), 512)
-    panels = -(-nrows // size)
-    if panels > 1 and edges >= PANEL_EDGES * ncols * panels:
-        return size
-    return nrows
+    density = max(edges, 1) / max(nrows * ncols, 1)
+    best = machine().caches[0] / 32768 * PANEL_EDGES / density
+    size = max(min(max(best, 128), 1024), LEAST_EDGES / density)
+    return -(-nrows // max(1, round(nrows / size)))
 
 
 def training_panel_rows(edges: int, nrows: int, ncols: int) -> int:
@@ -183,7 +183,7 @@ def training_panel_rows(edges: int, nrows: int, ncols: int) -> int:
     """
     fitting = machine().caches[0] / 256
     panels = int(nrows / max(fitting, TRAINING_EDGES * nrows * ncols / max(edges, 1)))
-    return -(-nrows // panels) if panels >= 4 else nrows
+    return -(-nrows // panels) if panels >= 3 else nrows
 
 
 def is_wide(width: int, itemsize: int) -> bool:

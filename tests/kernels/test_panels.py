@@ -55,58 +55,6 @@ def test_a_sum_that_leaves_the_range_in_an_early_panel_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_panels_are_for_neurons_with_some_edges_in_each(name, on, monkeypatch):
-    """At 13 %, they fit the first-level cache, with four cache lines of each row."""
-    on(name)
-    square = 4096 * 4096
-    half = costs.panel_rows(square // 2, 4096, 4096)
-    each = square // 2 // 4096 / -(-4096 // half)  # edges of a neuron in a panel
-    monkeypatch.setattr(costs, "PANEL_EDGES", each + 1)
-    assert costs.panel_rows(square // 2, 4096, 4096) == 4096
-    monkeypatch.setattr(costs, "PANEL_EDGES", 0)
-    densities = (0.5, 0.26, 0.13, 0.065)
-    dense, fourth, eighth, sparse = (
-        costs.panel_rows(round(x * square), 4096, 4096) for x in densities
-    )
-    fitting = MACHINES[name].caches[0] / 256
-    assert dense <= fourth <= eighth <= sparse
-    assert eighth == np.clip(round(fitting), 128, 512)
-    assert sparse == np.clip(round(2 * fitting), 128, 512)
-    assert dense == np.clip(round(0.26 * fitting), 128, 512)
-
-
-# Milliseconds of a step of 128 inputs in FP32, by neurons, density and rows of a panel.
-STEPS = {
-    "Zen 3, 16 cores": {
-        (4096, 0.1): {128: 92, 256: 119, 512: 143, 1024: 149, 4096: 166},
-        (4096, 0.05): {128: 62, 256: 60, 512: 71, 1024: 79, 4096: 89},
-        (4096, 0.02): {128: 40, 256: 30, 512: 34, 1024: 31, 4096: 41},
-        (4096, 0.01): {128: 31.8, 256: 24.7, 512: 23.5, 1024: 22.9, 2048: 25.4, 4096: 24.1},
-        (1024, 0.3): {128: 14.3, 256: 20.1, 512: 21.9, 1024: 21.8},
-        (1024, 0.1): {128: 6.43, 256: 7.58, 512: 8.35, 1024: 8.4},
-        (1024, 0.05): {128: 4.37, 256: 4.95, 512: 5.12, 1024: 5.42},
-        (512, 0.05): {128: 0.39, 256: 0.38, 512: 0.36},
-    },
-    "Zen 4, 2 cores": {
-        (4096, 0.1): {256: 20.3, 512: 20.3, 1024: 21.4, 2048: 28.3},
-        (4096, 0.05): {256: 16.3, 512: 18.1, 1024: 19.1, 2048: 23.8},
-        (4096, 0.01): {256: 5.9, 512: 5.7, 1024: 4.9, 2048: 5.6, 4096: 5.6},
-        (1024, 0.1): {256: 2.64, 512: 3.27, 1024: 3.37},
-    },
-}
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_panels_of_training_take_about_the_least_time(name, on):
-    on(name)
-    for (neurons, density), times in STEPS[name].items():
-        rows = costs.training_panel_rows(round(density * neurons**2), neurons, neurons)
-        nearest = min(times, key=lambda each: abs(np.log(each / rows)))
-        assert times[nearest] <= 1.2 * min(times.values())
-        assert times[nearest] <= 1.05 * times[max(times)]
-
-
-@pytest.mark.parametrize("name", MACHINES)
 def test_panels_of_training_fit_the_first_level_cache(name, on):
     on(name)
     fitting = MACHINES[name].caches[0] // 256

@@ -20,7 +20,7 @@ OPTIONS = {
     "accelerate.py": [
         "--model", "classifier", "--zeros", 0.9, "--tokens", 2, "--rounds", 2, "--at-least", 0.001,
     ],
-    "constants.py": ["--neurons", 128, "--layers", 1, "--inputs", 64, "--rounds", 3],
+    "choices.py": ["--quick"],
     "estimators.py": ["--seeds", 1],
     "floor.py": [*TINY, "--nthreads", 2, "--repeat", 1],
     "fssl.py": [

@@ -1,0 +1,363 @@
+"""Time the options of every rule of `gbdnn.kernels.costs` on this processor.
+
+    python benchmarks/limits/choices.py --json benchmarks/limits/processors/NAME.json
+
+Prints the speed of each option in each case; the rule's choice is in brackets. A test reads the
+files of all processors and holds the rules to them, so a file of another processor is welcome as a
+pull request. Processor time of one thread, least of several calls in turn, reading and writing
+included; the last two rules compare one thread with two, by the clock on the wall, and need a quiet
+machine. About five minutes on one quiet core.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Annotated, Any
+from unittest.mock import patch
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when NumPy is imported
+
+import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
+import report
+from turns import ordered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import gbdnn
+
+    Options = dict[str, tuple[Callable[[], object], dict[str, Any]]]  # calls, and what is replaced
+
+PANELS = {
+    512: (0.05, 0.1, 0.2, 0.4), 1024: (0.02, 0.05, 0.1, 0.2, 0.4),
+    2048: (0.01, 0.02, 0.05, 0.1, 0.2), 4096: (0.005, 0.01, 0.02, 0.05, 0.1),
+    8192: (0.005, 0.01, 0.02),
+}  # fmt: skip
+ROWS = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
+WIDTHS = (32, 64, 96, 128, 192, 256, 384, 512)
+WALL = ("second thread", "sharing neurons")
+
+
+def main(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Rules to time, or constants (default: all).")
+    ] = None,
+    avx2: Annotated[bool, typer.Option(help="Use the code for processors with AVX2.")] = False,
+    quick: options.Quick = False,
+    json_file: options.Json = None,
+) -> None:
+    """Time the options of every rule; print them, with the rule's choice in brackets."""
+    from gbdnn.runtime import machine as module
+
+    if avx2:
+        module._current = module.machine()._replace(vectors="AVX2", level="AVX2")
+    import rules
+
+    machine = module.machine()
+    facts = report.circumstances()
+    report.say_load(facts)
+    record = {
+        "processor": module.processor_name(), "model": facts["machine"]["model"],
+        "vectors": machine.vectors, "caches": list(machine.caches), "cores": machine.cores,
+        "load": facts["load"], "date": facts["date"], "commit": facts["commit"],
+        "unit": "G multiply-adds per second",
+    }  # fmt: skip
+    cases: list[dict[str, Any]] = []
+    for name, times in TIMED.items():
+        rows = []
+        for case, calls, work in () if only and name not in only else times(quick):
+            found = speeds(calls, work, wall=name in WALL, rounds=1 if quick else 4)
+            cases.append({"rule": name, **case, "options": found})
+            (score,) = rules.scores(record | {"cases": cases[-1:]})
+            shown = {key: f"{each:.3g}" for key, each in found.items()}
+            shown[score.option] = f"[{shown[score.option]}]"
+            rows.append({name: ", ".join(f"{k} {v}" for k, v in case.items()), **shown,
+                         "of the best": f"{score.relative:.2f}"})  # fmt: skip
+        report.table(rows)
+        sys.stdout.flush()
+    if not only or "constants" in only:
+        from gbdnn.kernels.costs import speeds as of_gbdnn
+
+        found = constants(quick)
+        record["constants"] = {name: float(f"{ns:.3g}") for name, ns in found.items()}
+        report.table([
+            {"ns in FP32": name, "measured": f"{ns:.3g}", "gbdnn": getattr(of_gbdnn(), name)}
+            for name, ns in found.items()
+        ])  # fmt: skip
+    if json_file is not None:
+        write(json_file, record, cases)
+
+
+def constants(quick: bool) -> dict[str, float]:
+    """Return the constants of `gbdnn.kernels.costs.Speeds`, in ns.
+
+    The cost of an edge is the difference of two densities. For the sparse kernel, the time of a new
+    entry relative to a product is fitted to layers of sparse inputs; each layer allocates new
+    arrays, which is expensive on some virtual machines.
+    """
+    import gbdnn
+
+    neurons, inputs, rounds = (128, 64, 1) if quick else (1024, 960, 4)
+    X = features(inputs, neurons) + 1
+    some = {edges: layers_of(neurons, edges / neurons, 4) for edges in (32, 128, neurons)}
+
+    def ns(call: Callable[[], object]) -> float:
+        one = speeds({"": (call, {})}, inputs * 4 * neurons, wall=False, rounds=rounds)
+        return 1 / one[""]
+
+    def by_edge(kernel: Callable[[list[Any]], Callable[[], object]]) -> float:
+        return (ns(kernel(some[128])) - ns(kernel(some[32]))) / 96
+
+    rows, W = [], some[neurons][0][0].toarray()
+    for edges in (32, 128):
+        net = network(some[edges][:1])
+        for filled in (0.01, 0.03, 0.1):
+            few = np.where(np.random.default_rng(1).random(X.shape) < filled, X, 0)
+            made = gbdnn.infer(net, few, engine="sparse", nthreads=1).nvals
+            products = float(np.count_nonzero(few)) * edges
+            seconds = ns(inferred(net, few, "sparse")) * inputs * 4 * neurons
+            rows.append((products / seconds, made / seconds))
+    products, entries = np.array(rows).T  # weights relative errors equally
+    return {
+        "full": by_edge(lambda layers: inferred(network(layers), X, "full")),
+        "fused": by_edge(lambda layers: compiled(layers, X)),
+        "dense": ns(compiled(some[neurons], X)) / neurons,
+        "product": ns(lambda: X @ W) * 4 / neurons,
+        "entry": float(entries @ (1 - products) / (entries @ entries)),
+    }
+
+
+def write(file: Path, record: dict[str, Any], cases: list[dict[str, Any]]) -> None:
+    """Write a record with one line per case."""
+    head = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items())
+    lines = ",\n".join("  " + json.dumps(case) for case in cases)
+    file.write_text(f'{{\n{head},\n "cases": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def speeds(calls: Options, work: float, *, wall: bool, rounds: int) -> dict[str, float]:
+    """Return the G multiply-adds per second of each option."""
+    from gbdnn.kernels import costs
+
+    clock, least = perf_counter if wall else process_time, dict.fromkeys(calls, np.inf)
+    for turn in range(1 + rounds):  # the first round prepares
+        for name in ordered(list(calls), turn):
+            call, replaced = calls[name]
+            with ExitStack() as patches:
+                for each, value in replaced.items():
+                    patches.enter_context(patch.object(costs, each, value))
+                for _ in range(20 if wall and turn else 2 if turn else 1):
+                    began = clock()
+                    call()
+                    if turn:
+                        least[name] = min(least[name], clock() - began)
+    return {name: float(f"{work / 1e9 / max(s, 1e-9):.4g}") for name, s in least.items()}
+
+
+def layers_of(neurons: int, density: float, count: int, *, bias: float = 0.0) -> list[Any]:
+    """Return the arguments of random layers."""
+    import scipy.sparse as sp
+
+    random, found = np.random.default_rng(neurons), []
+    for _ in range(count):
+        W = sp.random(
+            neurons, neurons, density, format="csr", dtype=np.float32, random_state=random
+        )
+        W.data = (random.normal(size=W.nnz) * (neurons * density / 2) ** -0.5).astype(np.float32)
+        found.append((W, bias))
+    return found
+
+
+def features(inputs: int, neurons: int) -> np.ndarray:
+    """Return features of which half are positive."""
+    values = np.random.default_rng(0).normal(size=(inputs, neurons))
+    return np.maximum(values, 0).astype(np.float32)
+
+
+def network(layers: list[Any]) -> gbdnn.Network:
+    """Return a network of new layers, without anything prepared."""
+    import gbdnn
+
+    return gbdnn.Network([gbdnn.Layer(W, bias) for W, bias in layers])
+
+
+def compiled(layers: list[Any], X: np.ndarray, nthreads: int = 1) -> Callable[[], object]:
+    """Return a call of a compiled network, which is prepared at the first one."""
+    import gbdnn
+
+    made: list[Any] = []
+    out = np.empty((len(X), layers[-1][0].shape[1]), np.float32)
+
+    def call() -> None:
+        if not made:
+            made.append(gbdnn.compile(network(layers), nthreads=nthreads))
+        made[0](X, out=out)
+
+    return call
+
+
+Timed = Iterator[tuple[dict[str, Any], "Options", float]]
+
+
+def panels(quick: bool) -> Timed:
+    """Yield rows per panel by neurons and density."""
+    for neurons, densities in {512: (0.1,)}.items() if quick else PANELS.items():
+        X = features(16 if quick else max(500, 2_000_000 // neurons), neurons)
+        for density in densities:
+            layers = layers_of(neurons, density, max(1, 4096 // neurons))
+            calls = {
+                str(rows): (compiled(layers, X), {"panel_rows": lambda *_, rows=rows: rows})
+                for rows in (*(each for each in ROWS if each < neurons), neurons)
+            }
+            case = {"neurons": neurons, "density": density}
+            yield case, calls, len(X) * sum(W.nnz for W, _ in layers)
+
+
+def dense(quick: bool) -> Timed:
+    """Yield dense and sparse layers by neurons and density."""
+    for neurons in (128,) if quick else (128, 512, 1024, 2048):
+        X = features(16 if quick else max(500, 1_000_000 // neurons), neurons)
+        for density in (0.4, 0.5, 0.6, 0.7, 0.8):
+            layers = layers_of(neurons, density, max(1, 1024 // neurons))
+            calls = {
+                name: (compiled(layers, X), {"DENSE_LAYER": least})
+                for name, least in (("sparse", 9.0), ("dense", 0.0))
+            }
+            case = {"neurons": neurons, "density": density}
+            yield case, calls, len(X) * sum(W.nnz for W, _ in layers)
+
+
+def single(quick: bool) -> Timed:
+    """Yield the same for one input, in and beyond the caches."""
+    for neurons, count in ((128, 4),) if quick else ((512, 4), (1024, 2), (4096, 2)):
+        for density in (0.1, 0.15, 0.2, 0.3, 0.4, 0.5):
+            layers = layers_of(neurons, density, count)
+            calls = {
+                name: (compiled(layers, features(1, neurons)),
+                       {"single_density": lambda *_, least=least: least})
+                for name, least in (("sparse", 9.0), ("dense", 0.0))
+            }  # fmt: skip
+            case = {"neurons": neurons, "density": density, "layers": count}
+            yield case, calls, sum(W.nnz for W, _ in layers)
+
+
+def width(quick: bool) -> Timed:
+    """Yield inputs per block in a single window."""
+    cases = ((64, 0.2, 2), (128, 0.6, 6), (512, 0.1, 4), (1024, 0.05, 4), (4096, 0.02, 1))
+    for neurons, density, count in cases[: 1 if quick else None]:
+        X = features(16 if quick else 2000, neurons)
+        layers = layers_of(neurons, density, count)
+        calls = {
+            str(each): (compiled(layers, X), {"direct_width": lambda *_, each=each: each})
+            for each in WIDTHS
+        }
+        case = {"neurons": neurons, "density": density, "layers": count, "inputs": len(X)}
+        yield case, calls, len(X) * sum(W.nnz for W, _ in layers)
+
+
+def inferred(net: gbdnn.Network, X: Any, engine: Any, *, copy: bool = False) -> Any:
+    """Return a call of `infer` on one thread, of new copies of a network with `copy`."""
+    import gbdnn
+
+    def call() -> None:
+        some = gbdnn.Network([gbdnn.Layer(layer.W, layer.bias) for layer in net]) if copy else net
+        gbdnn.infer(some, X, engine=engine, nthreads=1, deduplicate=False)
+
+    return call
+
+
+def regrouped(quick: bool) -> Timed:
+    """Yield inputs per block of a deep network."""
+    import gbdnn
+
+    for neurons in (1024,) if quick else (1024, 4096):
+        inputs = 64 if quick else 1500
+        net = gbdnn.radixnet(neurons, 4 if quick else 40)
+        net = gbdnn.Network([gbdnn.Layer(layer.W, 0.0) for layer in net])
+        X = features(inputs, neurons)
+        calls = {
+            str(each): (inferred(net, X, "fused"), {"fused_width": lambda *_, each=each: each})
+            for each in (64, 96, 128, 192, 256, 384)
+        }
+        case = {"neurons": neurons, "density": net.edges / neurons**2 / len(net),
+                "layers": len(net), "inputs": inputs}  # fmt: skip
+        yield case, calls, float(net.edges) * inputs
+
+
+def kernel(quick: bool) -> Timed:
+    """Yield the sparse and the fused kernel for a layer of sparse features."""
+    import scipy.sparse as sp
+
+    for neurons, density in ((1024, 0.03),) if quick else ((1024, 0.03), (4096, 0.008)):
+        inputs = 64 if quick else 2000
+        for filled in (0.002, 0.005, 0.01, 0.02, 0.05):
+            net = network(layers_of(neurons, density, 1))
+            X = sp.random(inputs, neurons, filled, format="csr", dtype=np.float32, random_state=0)
+            calls = {name: (inferred(net, X, name), {}) for name in ("sparse", "fused")}
+            case = {"neurons": neurons, "density": density, "inputs": inputs, "filled": filled}
+            yield case, calls, float(X.nnz) * density * neurons
+
+
+def reordering(quick: bool) -> Timed:
+    """Yield a deep network with and without reordering its neurons, preparation included."""
+    import gbdnn
+
+    net = gbdnn.radixnet(1024, 4 if quick else 40)
+    for inputs in (64,) if quick else (500, 1000, 2000, 4000, 8000):
+        X = features(inputs, net.shape[0])
+        calls = {
+            name: (inferred(net, X, "fused", copy=True),
+                   {"reordering_pays": lambda _, pays=name == "yes": pays})
+            for name in ("no", "yes")
+        }  # fmt: skip
+        yield {"inputs": inputs}, calls, float(net.edges) * inputs
+
+
+def threads(quick: bool) -> Timed:
+    """Yield one and two threads for calls of 50 microseconds to 2 ms, by the wall clock."""
+    layers = layers_of(512, 0.1, 4)
+    for inputs in (16,) if quick else (16, 32, 64, 128, 256, 512):
+        X = features(inputs, 512)
+        calls = {
+            "1": (compiled(layers, X, 1), {}),
+            "2": (compiled(layers, X, 2), {"HAND_OVER": 0.0}),
+        }
+        case = {"neurons": 512, "density": 0.1, "layers": 4, "inputs": inputs}
+        yield case, calls, inputs * sum(W.nnz for W, _ in layers)
+
+
+def sharing(quick: bool) -> Timed:
+    """Yield one and two threads for one input, by the wall clock."""
+    for neurons in (128,) if quick else (128, 256, 512, 1024, 2048):
+        layers = layers_of(neurons, 0.05, 4)
+        X = features(1, neurons)
+        calls = {
+            str(n): (compiled(layers, X, n), {"sharing_threads": lambda *_, n=n: n}) for n in (1, 2)
+        }
+        case = {"neurons": neurons, "density": 0.05, "layers": 4}
+        yield case, calls, sum(W.nnz for W, _ in layers)
+
+
+TIMED: dict[str, Callable[[bool], Timed]] = {
+    "rows per panel": panels,
+    "dense layer": dense,
+    "dense layer, one input": single,
+    "inputs per block": width,
+    "inputs per block, regrouped": regrouped,
+    "kernel": kernel,
+    "reordering": reordering,
+    "second thread": threads,
+    "sharing neurons": sharing,
+}
+
+if __name__ == "__main__":
+    options.run(main)
