@@ -256,7 +256,7 @@ def make_vector(X):
 def test_integers_that_fp32_rounds_are_refused(make, dtype, pool, tmp_path):
     """2**24 + 1 would become 16,777,216 in silence."""
     W, match = np.ones((2, 1), bool), r"16777217 is above 2\*\*24.*dtype='FP64'"
-    X, A = make(np.array([[2**24 + 1, 0]], dtype)), np.eye(1)
+    X, A = make(np.array([[2**24 + 1, 0]], dtype)), np.eye(1, dtype="f4")
     calls = [
         lambda X, **given: gbdnn.infer([W], X, **given),
         lambda X, **given: gbdnn.infer([W.astype("f4")], X, **given),

@@ -192,7 +192,7 @@ def propagate(
     as_flag(all_hops, "all_hops")
     as_word(aggregate, "aggregate", get_args(Aggregate))
     as_word(engine, "engine", engines())
-    nthreads = as_nthreads(nthreads)
+    nthreads, memory = as_nthreads(nthreads), as_bytes(memory)
     A, labels = as_graph(A, "A", transposed=True)
     X = as_held(aligned(X, labels, "X", "the nodes of A"), "X")
     nodes = len(labels)
@@ -205,7 +205,7 @@ def propagate(
         width, every = features, features * (hops + 1 if all_hops else 1)
         if is_source(X):
             each = 2 * nodes * wanted.itemsize
-            width = rows_within(as_bytes(memory), each, "features", least=1, most=features)
+            width = rows_within(memory, each, "features", least=1, most=features)
         parts = np.empty((nodes, every), wanted) if all_hops or width < features else None
         Y, nothing = np.empty((nodes, 0), wanted), np.zeros(width, wanted)
         for first in range(0, features, max(width, 1)):

@@ -111,7 +111,7 @@ def test_a_wrong_truth_fails(files, truth):
 
 
 def test_truth_past_the_images(files):
-    write_categories([3, 300], files / "DNN" / "neuron1024-l12-categories.tsv")
+    write_categories([3, 300], files / "DNN" / "neuron1024-l12-categories.tsv", replace=True)
     with pytest.raises(errors.FormatError, match="lists input 301, but only 300 images"):
         challenge.official(files, 1024, 12)
 

@@ -194,4 +194,4 @@ def test_errors(engine):
         with pytest.raises(errors.ArgumentError, match="A: contains"):
             graph.propagate(np.diag([1, bad, 1]), X, engine=engine)
     with pytest.raises(errors.NonFiniteError, match="hop 2: A Y overflows float32"):
-        graph.propagate(A * 1e30, X.astype(np.float32), hops=3, engine=engine)
+        graph.propagate((A * 1e30).astype("f4"), X.astype("f4"), hops=3, engine=engine)

@@ -420,7 +420,7 @@ TABLE = {
     "propagate": (
         lambda **options: seen(graph.propagate(G, X, **options)),
         {"hops": 2, "all_hops": True, "aggregate": "max", "dtype": "FP32", "engine": "none",
-         "nthreads": 0},
+         "memory": "none", "nthreads": 0},
     ),
     "spmm": (
         lambda **options: seen(graph.spmm(G, X, **options)), {"engine": "none", "nthreads": 0},

@@ -83,7 +83,7 @@ def test_read_what_was_written(tmp_path, dtype, name, drawn, held):
     shape, items = drawn.draw(matrices(dtype))
     A = to_matrix(shape, items, dtype, held)
     before = entries(A)
-    write_tsv(A, tmp_path / name)
+    write_tsv(A, tmp_path / name, replace=True)
     assert entries(A) == before
     assert A.ss.orientation == held
     for orientation in ["rowwise", "columnwise"]:
@@ -364,7 +364,7 @@ def test_write_refuses_what_read_would(file, bad):
 @FILES
 @given(rows=st.sets(st.integers(0, 2**60 - 1) | st.integers(0, 9), max_size=20))
 def test_categories_round_trip(tmp_path, name, rows):
-    write_categories(list(rows), tmp_path / name)
+    write_categories(list(rows), tmp_path / name, replace=True)
     found = read_categories(tmp_path / name, allow_empty=True)
     assert found.dtype == np.int64
     assert found.tolist() == sorted(rows)

@@ -87,7 +87,7 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (b"", "No data left"),
+        (b"", "the file is empty"),
         (b"1\t1\t1\n", "pickled"),
         (saved(A)[:-1], "not fully written|expected 48 bytes got 47|cannot reshape"),
         (header(shape=(1 << 40, 1 << 40)), "cannot reshape array of size 0"),

@@ -161,7 +161,7 @@ REAL, INTEGER = f"{HEAD} coordinate real general\n", f"{HEAD} coordinate integer
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "w1.mtx, line 1: unsupported Matrix Market banner ''"),
+        ("", "w1.mtx: the file is empty"),
         ("hello\n", "line 1: unsupported .* 'hello'"),
         (f"{HEAD} coordinate complex general\n2 2 1\n1 1 1 2\n", "line 1: unsupported"),
         (f"{HEAD} coordinate real hermitian\n2 2 1\n2 1 1\n", "line 1: unsupported"),

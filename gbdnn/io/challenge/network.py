@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, require_callable, whole_number
+from gbdnn.arrays.checks import as_dtype, as_flag, require_callable, whole_number
 from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io.challenge.layout import find_layers, find_neurons, layers_in
@@ -161,7 +161,7 @@ def write_network(
             f"{folder}: contains layers {min(further)} to {max(further)} of another network of {n}"
             f" neurons, but this one has {len(net)} layers; choose another folder or remove them"
         )
-    if old and not replace:
+    if old and not as_flag(replace, "replace"):
         raise existing(old[min(old)])
     for k, layer in enumerate(net, 1):
         write_tsv(layer.W, folder / f"n{n}-l{k}.tsv", replace=replace)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_list, as_path, require_room
+from gbdnn.arrays.checks import as_dtype, as_flag, as_list, as_path, require_room
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -209,7 +209,7 @@ def write_matrix_market(
             f"{folder}: contains {further[0]} of another network, but this one has {len(net)}"
             " layers; choose another folder or remove the file"
         )
-    if old and not replace:
+    if old and not as_flag(replace, "replace"):
         raise existing(old[min(old)])
     for k, layer in enumerate(net, 1):
         file = folder / f"{prefix}{k}.mtx"
