@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,8 +12,10 @@ from typer import Argument, Option
 from gbdnn import io
 from gbdnn.cli import options, outputs
 from gbdnn.cli.terminal import Bar, say
+from gbdnn.io.datasets import FEATURES
 from gbdnn.io.format import FORMATS
 from gbdnn.io.formats import STORE, target_format
+from gbdnn.io.store.folder import INDEX, Reader
 
 if TYPE_CHECKING:
     Name = str
@@ -60,19 +63,27 @@ def convert(
 
     The format tsv is a folder of the challenge's files, torch a file written by
     torch.save(model.state_dict()). Options supply properties that the format of IN does not store.
-    OUT is written atomically; - is standard output (onnx, torch).
+    OUT is written atomically; - is standard output (onnx, torch). A store of features becomes a
+    file that ends in .tsv, .npy, .npz or .mtx.
 
     \b
     Examples:
       gbdnn convert DIR/DNN/neuron1024 net
       gbdnn convert net files --to tsv
       gbdnn convert model.onnx net --force
+      gbdnn convert X X.tsv.gz
     """  # noqa: D301 -- \b keeps the lines of the examples
     given = options.reading(
         format=from_, layers=layers, bias=bias, bias_rule=bias_rule,
         activation=activation, clip=clip, last_activation=last_activation, logits=logits or None,
         dtype=dtype,
     )  # fmt: skip
+    if not (to or given or lossy) and _is_features(source, out):
+        outputs.require_free(out, stored=False, force=force)
+        X = io.open_features(source).matrix()
+        outputs.write_features(X, out, stored=False, force=force)
+        say(f"{out}: {X.nrows} inputs of {X.ncols} neurons, {X.nvals} entries", out)
+        return
     form = FORMATS[to] if to else target_format(out)
     if form is STORE or not form.mark:
         outputs.require_free(out, stored=form is STORE, force=force)
@@ -82,3 +93,9 @@ def convert(
             source, out, to=form.name, lossy=lossy, replace=force, progress=bar.show, **given
         )
     say(f"{out}: {form.name}" + (f", without {', '.join(lost)}" if lost else ""), out)
+
+
+def _is_features(source: Path, out: Path) -> bool:
+    """Return whether a store of features is to become a file."""
+    is_store = os.path.exists(source / INDEX)  # noqa: PTH110 -- no error for a long name
+    return is_store and out.name.lower().endswith(FEATURES) and Reader(source).kind == "features"

@@ -12,9 +12,11 @@ from gbdnn.cli import options, outputs
 from gbdnn.cli.terminal import Bar, say
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.io import read_idx, write_tsv
+from gbdnn.io import read_idx
 from gbdnn.io.challenge.network import TSV
 from gbdnn.io.conversion import write
+from gbdnn.io.datasets import FEATURES
+from gbdnn.io.datasets import TSV as SUFFIXES
 from gbdnn.io.store.network import STORE
 
 
@@ -49,7 +51,7 @@ def generate(
         raise ArgumentError("--features cannot be combined with --layers or --seed")
     if features is None and inputs is not None:
         raise ArgumentError("--inputs requires --features")
-    stored = outputs.is_store(out, to)
+    stored = outputs.is_store(out, to, FEATURES if features else SUFFIXES)
     if stored or features is not None:
         outputs.require_free(out, stored=stored, force=force)
     with Bar() as bar:
@@ -61,6 +63,6 @@ def generate(
         else:
             pixels = digits() if features == "digits" else read_idx(Path(features))
             X = features_from_images(pixels, neurons, inputs=inputs)
-            (gbdnn.save if stored else write_tsv)(X, out, replace=force)
+            outputs.write_features(X, out, stored=stored, force=force)
             content = f"{X.nrows} inputs of {X.ncols} neurons, {X.nvals} entries"
     say(f"{out}: {content}", out)

@@ -13,9 +13,8 @@ from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bar, kernels, say
 from gbdnn.distributed.stats import edges_by_kernel
 from gbdnn.errors import ArgumentError
-from gbdnn.io import open_features, read_features, write_categories, write_tsv
-from gbdnn.io.challenge.table import write_columns
-from gbdnn.io.datasets import KINDS
+from gbdnn.io import open_features, read_features, write_categories
+from gbdnn.io.datasets import FEATURES, KINDS, LABELS, TSV, write_labels
 from gbdnn.io.formats import read_network
 from gbdnn.runtime.optional import require
 
@@ -61,9 +60,10 @@ def infer(
     """Run features through a network and write the activations.
 
     Networks and features in stores may be larger than memory. A store is written part by part;
-    after an interruption, the same command computes the missing parts. Text output is tab-separated
-    as in the challenge's files, with one line per entry, category or label; with -o - it goes to
-    standard output.
+    after an interruption, the same command computes the missing parts. Activations are also written
+    as .npy, .npz or .mtx, labels as .csv or .npy, if OUT has this suffix. Other text is
+    tab-separated as in the challenge's files, with one line per entry, category or label; with -o -
+    it goes to standard output.
 
     \b
     Examples:
@@ -74,9 +74,11 @@ def infer(
     """  # noqa: D301 -- \b keeps the lines of the examples
     options.exclusive(argmax=argmax, categories=categories)
     options.exclusive(workers=workers, scheduler=scheduler, mpi=mpi, pipeline=pipeline)
-    stored = outputs.is_store(out, to)
+    stored = outputs.is_store(out, to, LABELS if argmax else TSV if categories else FEATURES)
     if argmax and stored:
-        raise ArgumentError("--argmax writes text; use a name that ends in .tsv, or pass --to tsv")
+        raise ArgumentError(
+            "--argmax writes a file; use a name that ends in .tsv, .csv or .npy, or pass --to tsv"
+        )
     settings: dict[str, Any] = {"engine": engine, "memory": memory, "nthreads": nthreads}
     what = "labels" if argmax else "categories" if categories else "activations"
     in_parts = stored and what == "activations" and not pipeline
@@ -132,11 +134,11 @@ def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> Any:
 def _write(Y: gb.Matrix, path: Path, what: str, stored: bool, force: bool) -> str:
     """Write activations, categories or labels, and return a summary."""
     if what == "labels":
-        write_columns({"label": gbdnn.argmax(Y)}, path, replace=force)
+        write_labels(gbdnn.argmax(Y), path, replace=force)
         return f"labels of {Y.nrows} inputs"
     if what == "categories":
         ids = gbdnn.categories(Y)
         (gbdnn.save if stored else write_categories)(ids, path, replace=force)
         return f"{len(ids)} of {Y.nrows} inputs have a category"
-    (gbdnn.save if stored else write_tsv)(Y, path, replace=force)
+    outputs.write_features(Y, path, stored=stored, force=force)
     return f"activations of {Y.nrows} inputs, {Y.nvals} entries"

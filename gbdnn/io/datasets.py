@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_path, whole_number
+from gbdnn.arrays.checks import as_dtype, as_path, require_room, whole_number
 from gbdnn.errors import FormatError, GbdnnError, ShapeError
-from gbdnn.io.challenge.tsv import read_tsv
-from gbdnn.io.frameworks.matrix_market import parse
+from gbdnn.io.challenge.table import write_columns
+from gbdnn.io.challenge.tsv import read_tsv, write_tsv
+from gbdnn.io.files import whole_file
+from gbdnn.io.frameworks.matrix_market import parse, write_entries
+from gbdnn.io.frameworks.scipy import scipy_sparse
 from gbdnn.io.numpy_files import read_numpy
 from gbdnn.io.reading import foreign_errors, open_checked, read_unzipped, require_no_table
 from gbdnn.io.store import open_features
@@ -23,7 +26,17 @@ from gbdnn.runtime.ownership import owned
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KINDS", "TSV", "read_features", "read_idx", "read_labels"]
+__all__ = [
+    "FEATURES",
+    "KINDS",
+    "LABELS",
+    "TSV",
+    "read_features",
+    "read_idx",
+    "read_labels",
+    "write_labels",
+    "write_matrix",
+]
 
 KINDS = "IDX, .npy, .npz, .mtx, tsv, or a store"
 
@@ -31,6 +44,9 @@ _MTX = (".mtx", ".mtx.gz")
 TSV = (".tsv", ".tsv.gz")
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}  # of IDX
 _NUMPY = (".npy", ".npz")
+FEATURES = (*TSV, *_NUMPY, *_MTX)
+LABELS = (*TSV, ".csv", ".npy")
+"""Suffixes of the files that `write_matrix` and `write_labels` write."""
 _LABEL = re.compile(rb"[ \t]*\+?[0-9]{1,18}[ \t]*\r?")
 
 
@@ -111,7 +127,8 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     ----------
     path : path-like
         ``.npy`` or ``.npz`` with one array, IDX (detected by its header), or text with one number
-        per line, every line ending in LF or CR LF. Text and IDX may be compressed with gzip.
+        per line and no header, every line ending in LF or CR LF. Text and IDX may be compressed
+        with gzip.
 
     Returns
     -------
@@ -137,6 +154,8 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     elif (data := read_unzipped(file)).startswith(b"\0\0"):
         labels = read_idx(file)
     else:
+        if not _LABEL.fullmatch(data.partition(b"\n")[0]):
+            require_no_table(file)
         labels = _lines(file, data)
     if not isinstance(labels, np.ndarray) or labels.ndim != 1:
         raise ShapeError(f"{file}: labels must have one dimension, not shape {labels.shape}")
@@ -196,6 +215,32 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     with foreign_errors(file, f"cannot make an array of shape {shape}"):
         array = np.frombuffer(data, dtype, offset=start).reshape(shape)
     return array.astype(dtype.newbyteorder("="))
+
+
+def write_matrix(X: gb.Matrix, path: Path, *, replace: bool) -> None:
+    """Write features in the format that the file's name says, or as tab-separated text."""
+    name = path.name.lower()
+    if name.endswith(_MTX):
+        entries = gb.io.to_scipy_sparse(X, "coo").astype(np.float64)
+        write_entries(path, entries, X.dtype.np_type, replace)
+    elif name.endswith(".npz"):
+        with whole_file(path, replace=replace) as file:
+            scipy_sparse().save_npz(file, gb.io.to_scipy_sparse(X, "csr"))
+    elif name.endswith(".npy"):
+        require_room(X.nrows * X.ncols * X.dtype.np_type.itemsize, f"{path}: shape {X.shape}")
+        with whole_file(path, replace=replace) as file:
+            np.save(file, X.to_dense(fill_value=0, dtype=X.dtype))
+    else:
+        write_tsv(X, path, replace=replace)
+
+
+def write_labels(labels: np.ndarray, path: Path, *, replace: bool) -> None:
+    """Write labels as .npy, or as text with one label per line."""
+    if not path.name.lower().endswith(".npy"):
+        write_columns({"label": labels}, path, replace=replace)
+        return
+    with whole_file(path, replace=replace) as file:
+        np.save(file, labels)
 
 
 def _found(path: Path, dtype: np.dtype) -> Any:

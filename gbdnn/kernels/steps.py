@@ -191,7 +191,10 @@ class Steps:
         outputs = [blocks[-1].array for blocks in self._blocks]
         Y = np.concatenate(outputs, axis=1).T[:count].copy()
         found, D = self._loss.losses(Y, targets), self._loss.gradient(Y, targets)
-        for name, array, shape in (("losses", found, (count,)), ("gradient", D, Y.shape)):
+        hits = self._loss.hits(Y, targets) if hasattr(self._loss, "hits") else None
+        returned = [("losses", found, (count,)), ("gradient", D, Y.shape)]
+        returned += [] if hits is None else [("hits", hits, (count,))]
+        for name, array, shape in returned:
             if np.shape(array) != shape:
                 raise ShapeError(
                     f"{type(self._loss).__name__}.{name} returned an array of shape"
@@ -205,7 +208,7 @@ class Steps:
         for n, block in enumerate(outputs):
             some = D[n * self._share :][: self._share].T
             block[:, : some.shape[1]], block[:, some.shape[1] :] = some, 0
-        return self._loss.hits(Y, targets) if hasattr(self._loss, "hits") else None
+        return hits
 
     def gradient(self, k: int) -> np.ndarray:
         """Return the gradient of the last minibatch for all possible weights of layer k.

@@ -14,7 +14,7 @@ from weakref import ref
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_records, finite
-from gbdnn.errors import DivergenceError, ShapeError
+from gbdnn.errors import DivergenceError, NonFiniteError, ShapeError
 from gbdnn.kernels.steps import Steps
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.training.adjustments import StepContext
@@ -174,14 +174,17 @@ class Trainer:
             self._most = max(1, int(_INTERVAL * count / max(seconds, 1e-6)))
             done += count
             self._adjust(start + done)
-        if losses.mean() > 2 * self._first_loss and not self.adjustments:
-            self._require_alive(epoch, start + done, rates[0, 0])
         accuracy = None if result.hits is None else float(hits.mean())
         seconds = time.perf_counter() - begun
         now = self._now(start + self._per_epoch)
         tested: tuple[float | None, float | None] = (None, None)
-        if self.tested is not None:
-            tested = self.tested.evaluate(network_of(now.layers), self.loss, self.nthreads)
+        try:
+            if losses.mean() > 2 * self._first_loss and not self.adjustments:
+                self._require_alive(epoch, start + done, rates[0, 0])
+            if self.tested is not None:
+                tested = self.tested.evaluate(network_of(now.layers), self.loss, self.nthreads)
+        except NonFiniteError as err:
+            raise self._diverged(epoch, start + done, rates[0, 0]) from err
         edges = sum(int(np.count_nonzero(layer.weights)) for layer in self._layers)
         record = EpochRecord(
             epoch, float(losses.mean()), accuracy, *tested, float(rates[-1, 0]), edges, seconds

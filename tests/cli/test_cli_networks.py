@@ -154,7 +154,7 @@ def test_info_refuses_options_that_do_not_apply(arguments, match, made, tmp_path
 def test_errors_name_what_the_caller_has(made, tmp_path, monkeypatch):
     """Options in the shell, arguments in Python."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.bin").touch()
+    (tmp_path / "net.bin").write_text("?")
     elsewhere = "cannot infer the file format; pass --from (an option of gbdnn convert)\n"
     assert fails("info", "net.bin", match="net.bin: ").endswith(elsewhere)
     assert fails("infer", "net.bin", made / "X", "-o", "Y", match="net.bin: ").endswith(elsewhere)

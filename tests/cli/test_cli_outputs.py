@@ -45,6 +45,51 @@ def test_activations(net, X, made, answer, tmp_path):
         assert io.read_tsv(tmp_path / name, nrows=200, ncols=1024).isequal(answer)
 
 
+@pytest.mark.parametrize("name", ["Y.npy", "Y.npz", "Y.mtx", "Y.mtx.gz", "Y.tsv"])
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_features_are_written_as_they_are_read(name, dtype, tmp_path):
+    gbdnn.save([gbdnn.Layer(np.eye(3) / 3, dtype=dtype)], tmp_path / "net")
+    X = np.array(
+        [[0.1, 0, 7], [0, 0, 0], [0, 2e-9, 0]], dtype=gbdnn.Layer(np.eye(3), dtype=dtype).dtype
+    )
+    gbdnn.save(X, tmp_path / "X")
+    out = tmp_path / name
+    well("infer", tmp_path / "net", tmp_path / "X", "-o", out)
+    Y = io.read_features(out, nrows=3, ncols=3, dtype=dtype)
+    assert Y.select("valuene", 0).isequal(
+        gbdnn.infer([np.eye(3) / 3], X, dtype=dtype), check_dtype=True
+    )
+    fails("convert", tmp_path / "X", out, match="already exists; pass --force to replace it")
+    assert (
+        well("convert", tmp_path / "X", out, "--force")
+        == f"{out}: 3 inputs of 3 neurons, 3 entries\n"
+    )
+    Y = io.read_features(out, nrows=3, ncols=3, dtype=dtype)
+    assert Y.select("valuene", 0).isequal(gbdnn.load(tmp_path / "X"), check_dtype=True)
+    fails("convert", tmp_path / "X", tmp_path / "Z.tsv", "--bias", 1, match="cannot infer the file")
+    if name != "Y.tsv":
+        fails(
+            "infer",
+            tmp_path / "net",
+            tmp_path / "X",
+            "-o",
+            out,
+            "--to",
+            "tsv",
+            match="--to tsv writes text",
+        )
+        fails(
+            "infer",
+            tmp_path / "net",
+            tmp_path / "X",
+            "-o",
+            out,
+            "--categories",
+            "--force",
+            match=name,
+        )
+
+
 def test_categories(made, answer, tmp_path):
     ids = gbdnn.categories(answer)
     command = ["infer", made / "net", made / "X", "--categories", "-o"]
@@ -66,7 +111,12 @@ def test_labels(tmp_path):
     expected = (X.astype(np.float64) @ W).argmax(axis=1)
     assert len(np.unique(expected)) == 3
     np.testing.assert_array_equal(io.read_labels(tmp_path / "labels.tsv"), expected)
-    fails(*command, tmp_path / "labels", match="--argmax writes text")
+    for name in ("labels.csv", "labels.npy"):
+        well(*command, tmp_path / name)
+        np.testing.assert_array_equal(io.read_labels(tmp_path / name), expected)
+    assert np.load(tmp_path / "labels.npy").dtype == np.int64
+    fails(*command, tmp_path / "labels", match="--argmax writes a file")
+    fails(*command, tmp_path / "labels.npz", match="one of .tsv, .tsv.gz, .csv, .npy")
     fails(*command, tmp_path / "y.tsv", "--categories",
           match="--argmax and --categories are mutually exclusive")  # fmt: skip
 
@@ -190,6 +240,12 @@ def test_replace_discards_an_unfinished_run(made, answer, tmp_path):
     fails(*command, match=f"{tmp_path / 'Y'}: ")
     well(*command, "--force")
     assert gbdnn.load(tmp_path / "Y").isequal(answer)
+
+
+def test_generated_features_in_a_file(tmp_path):
+    well("generate", tmp_path / "X.npy", "--features", "digits", "--inputs", 5)
+    assert np.load(tmp_path / "X.npy").shape == (5, 1024)
+    fails("generate", tmp_path / "net.npy", match="net.npy: cannot infer the file format")
 
 
 def test_an_output_that_holds_nothing_needs_no_force(made, tmp_path):

@@ -288,7 +288,7 @@ def test_files_that_are_not_what_their_names_say(tmp_path, kind, compressed):
 @pytest.mark.parametrize("name", ["x.csv", "x.CSV.gz", "x.parquet"])
 def test_tables_of_other_libraries_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"a,b\n1,2\n")
-    for read in (io.read_features, gbdnn.load):
+    for read in (io.read_features, io.read_labels, gbdnn.load):
         with pytest.raises(FormatError, match=r"read the table with pandas and pass its values"):
             read(tmp_path / name)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn import io
 from gbdnn.errors import ArgumentTypeError, MissingFileError, OutputError
 from gbdnn.io.store import features
 from gbdnn.io.store import parts as store_parts
@@ -118,6 +119,8 @@ def test_an_unfinished_store_cannot_be_read_or_replaced_by_save(tmp_path):
     stopped(tmp_path, 30)
     with pytest.raises(MissingFileError, match="unfinished: 30 of 60 inputs; repeat the call"):
         gbdnn.load(tmp_path)
+    with pytest.raises(MissingFileError, match="unfinished: 30 of 60 inputs; repeat the call"):
+        io.open_features(tmp_path)
     with pytest.raises(OutputError, match="unfinished"):
         gbdnn.save(NET, tmp_path)
     assert len(parts(tmp_path)) == 3

@@ -478,6 +478,17 @@ def test_errors_name_what_computes_other_models(part):
         io.from_torch(nn.Sequential(nn.Linear(3, 4), part))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_modules_are_named():
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
+    quantized = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+    with pytest.raises(
+        errors.ArgumentError, match=r"'0' \(Linear\): its weights are quantized"
+    ) as caught:
+        io.from_torch(quantized)
+    assert "accelerate" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["state_dict", "model_state_dict", "safetensors"])
 def test_weights_as_people_have_them(name, tmp_path):
     """In a checkpoint with an optimizer, or in a safetensors file, also of bfloat16."""

@@ -704,6 +704,16 @@ def test_divergence_names_epoch_and_keeps_the_weights(dtype):
     gbdnn.infer(run.network, X * 0)
 
 
+def test_weights_that_overflow_after_the_last_step_of_an_epoch():
+    net = network((37, 50, 41, 10), 0.3, "FP32")
+    X, y = data(net)
+    with pytest.raises(errors.DivergenceError, match=r"epoch 0.*learning rate below") as caught:
+        gbdnn.train(
+            net, X, y, epochs=2, batch_size=len(X), optimizer=training.Adam(1e20), validation=(X, y)
+        )
+    assert caught.value.run.history == ()
+
+
 def test_divergence_in_a_later_epoch_names_it_and_its_layer():
     net = network((37, 50, 41, 10), 0.3, "FP32")
     X, y = data(net, labels=False)
@@ -838,6 +848,18 @@ def test_what_is_wrong_with_rules_and_targets_is_named(options, error, message):
     }
     with pytest.raises(error, match=message):
         gbdnn.train(net, X, **{"y": y, "epochs": 1} | given)
+
+
+@pytest.mark.parametrize("hits", [np.ones(3), np.ones((4, 1)), 1.0])
+def test_hits_of_a_loss_have_one_value_per_input(hits):
+    class Hits(training.SquaredError):
+        def hits(self, answer, targets):
+            return hits
+
+    net = network()
+    X, y = data(net, 4, labels=False)
+    with pytest.raises(errors.ShapeError, match=r"Hits\.hits returned .*, expected \(4,\)"):
+        gbdnn.train(net, X, y, epochs=1, batch_size=4, loss=Hits())
 
 
 def test_validation_may_be_a_list():

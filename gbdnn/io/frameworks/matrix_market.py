@@ -213,9 +213,9 @@ def write_matrix_market(
         raise existing(old[min(old)])
     for k, layer in enumerate(net, 1):
         file = folder / f"{prefix}{k}.mtx"
-        _write(file, as_csc(layer).astype(np.float64), layer.dtype, replace)
+        write_entries(file, as_csc(layer).astype(np.float64), layer.dtype, replace)
         bias = np.atleast_2d(np.asarray(layer.given_bias, np.float64))
-        _write(_bias_file(file), bias, bias.dtype, replace)
+        write_entries(_bias_file(file), bias, bias.dtype, replace)
 
 
 def _files(folder: Path, prefix: str | None) -> list[Path]:
@@ -235,7 +235,8 @@ def _files(folder: Path, prefix: str | None) -> list[Path]:
     return in_order(files, range(0 if 0 in files else 1, max(files) + 1), name, ".mtx")
 
 
-def _write(path: Path, A: Any, dtype: np.dtype, replace: bool) -> None:
+def write_entries(path: Path, A: Any, dtype: np.dtype, replace: bool) -> None:
+    """Write a matrix of float64 in a file that is read in another dtype."""
     import scipy.io
 
     with whole_file(path, replace=replace) as file:

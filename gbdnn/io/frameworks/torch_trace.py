@@ -54,6 +54,7 @@ FOLLOWING: dict[type[nn.Module], tuple[str, ...]] = {
 }
 _HEADS = {nn.Softmax: "softmax", nn.LogSoftmax: "log_softmax", nn.Sigmoid: "sigmoid"}
 _OTHERS = "gbdnn.torch.accelerate replaces the linear layers of such models"
+_QUANTIZED = "its weights are quantized; convert the model before quantization"
 LINEARS = {nn.Linear.forward}  # gbdnn.torch adds that of SparseLinear
 
 
@@ -114,7 +115,8 @@ def trace(module: nn.Module, chain: Chain, *, logits: bool) -> Chain:
             elif type(part) is nn.BatchNorm1d:
                 _add_norm(chain, part, name)
             else:
-                raise unsupported(name, _OTHERS)
+                is_quantized = ".quantized." in type(part).__module__
+                raise unsupported(name, _QUANTIZED if is_quantized else _OTHERS)
         elif node.op != "output":
             _add_function(chain, node, name, counts)
         elif node.args != (before,):
