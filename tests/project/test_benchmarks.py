@@ -22,6 +22,7 @@ OPTIONS = {
     ],
     "choices.py": ["--quick"],
     "estimators.py": ["--seeds", 1],
+    "first_answer.py": ["--rounds", 1],
     "floor.py": [*TINY, "--nthreads", 2, "--repeat", 1],
     "fssl.py": [
         "--epochs", 4, "--fine-tuning-epochs", 2, "--seeds", 1, "--strength", 0.01,
@@ -53,6 +54,7 @@ RUNS += [
 # These runs need one more package.
 FRAMEWORKS = {
     "accelerate.py": "torch",
+    "first_answer.py": "onnxruntime",
     "mofrad_hashing.py": "mpi4py",
     "net.onnx": "onnxruntime",
     "sattar": "torch",
