@@ -214,7 +214,7 @@ def infer_batches(
     if not isinstance(layers, Network):
         with restored(), engaged(as_nthreads(options.get("nthreads"))):
             layers = as_items(layers)
-    own = {name: options[name] for name in _OF_LAYERS if name in options}  # type: ignore[misc]
+    own = {name: options[name] for name in _OF_LAYERS if name in options}  # type: ignore[literal-required]
     # Integers that FP32 rounds are refused when the first batch has decided the dtype.
     widest = np.empty((0, 0), np.float64)
     net, run, dtype = _with_options(layers, options, "infer_batches", widest)

@@ -41,7 +41,7 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
             except BaseException:
                 # Nobody will read the tasks: do not wait until they are written. The thread that
                 # would see to it dies of the first cancelled future, and there is no public way.
-                pool._call_queue.cancel_join_thread()
+                pool._call_queue.cancel_join_thread()  # type: ignore[attr-defined]
                 for process in multiprocessing.active_children():
                     process.kill()
                 raise

@@ -92,7 +92,7 @@ def run_shallow(
         """Yield the first inputs of blocks whose sums have to be checked; compute the others."""
         Y, Z = (chains.checked.block(buffers, 0, wide) for _ in range(2))
         done = np.zeros(2, np.int64)
-        for start in stream.run(Y, Z, done):
+        for start in stream.run(Y, Z, done):  # type: ignore[union-attr]
             streams[start : start + width] = False
             yield start
         answer.note(*done.tolist())

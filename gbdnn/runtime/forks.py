@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["cached_property", "renewed"]
 
@@ -25,7 +28,7 @@ def renewed(lock: T) -> T:
 class cached_property(functools.cached_property[T]):  # noqa: N801
     """As in `functools`, with a renewed lock in Python 3.11; later versions have none."""
 
-    def __init__(self, func: Any) -> None:
+    def __init__(self, func: Callable[[Any], T]) -> None:
         super().__init__(func)
         if hasattr(self, "lock"):
             renewed(self.lock)

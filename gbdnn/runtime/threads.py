@@ -55,7 +55,7 @@ class restored:  # noqa: N801 -- used as a function
     """
 
     def __enter__(self) -> None:
-        self._state = getattr(gb.core.ss.context, "threadlocal", None)  # as in `available`
+        self._state: Any = getattr(gb.core.ss.context, "threadlocal", None)  # as in `available`
         self._before = getattr(self._state, "context", None)
 
     def __exit__(self, *_: object) -> None:
