@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_callable, whole_number
+from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_features, as_held, dtype_of, is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer, Prepared
@@ -369,13 +370,15 @@ def _as_layers(
     options: dict[str, Any] = {"bias_rule": "all" if bias_rule is None else bias_rule}
     if not items or last == "identity":  # validates options that no layer uses
         Layer(np.empty((0, 0)), clip=clip, dtype=dtype, **options)
+    labels = None if features is None else labels_of(features, 1)
     for k, W in enumerate(items):
         if isinstance(W, Layer):
             raise ArgumentTypeError(
                 f"layer {k} is a Layer but others are matrices; pass only Layers or only matrices"
             )
         with naming(f"layer {k}"):
-            items[k] = as_held(W, "weights")
+            rows, labels = aligned(W, labels, "weights", "those of their inputs"), labels_of(W, 1)
+            items[k] = as_held(rows, "weights")
     found = []
     dtypes = dtypes_for(items, features, dtype)
     for k, (W, b, kind) in enumerate(zip(items, biases, dtypes, strict=True)):

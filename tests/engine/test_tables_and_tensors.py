@@ -150,3 +150,18 @@ def test_vectors_are_stacked_to_rows():
     assert gbdnn.infer([np.eye(3)], vectors[:1]).shape == (1, 3)
     with pytest.raises(errors.ShapeError, match="Vectors of different sizes: 3 and 4"):
         gbdnn.infer([np.eye(3)], [*vectors, gb.Vector(float, 4)])
+
+
+def test_labels_of_weights_are_aligned_or_refused():
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame([[1.0, 2, 3], [4, 5, 6]], columns=list("abc"))
+    V = pandas.DataFrame([[1.0, 10], [2, 20], [3, 30]], index=list("abc"), columns=list("pq"))
+    W = pandas.DataFrame([[1.0], [0.5]], index=list("pq"))
+    expected = X.to_numpy() @ V.to_numpy() @ W.to_numpy()
+    for weights in ([V, W], [V.loc[list("cab")], W[::-1]], [V[["q", "p"]], W], [V.to_numpy(), W]):
+        Y = gbdnn.infer(weights, X)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
+    np.testing.assert_array_equal(gbdnn.compile([V[["q", "p"]], W])(X.to_numpy()), expected)
+    for weights in ([V.rename({"a": "z"}), W], [V, W.rename({"p": "z"})]):
+        with pytest.raises(errors.ArgumentError, match="weights: the labels of the rows differ"):
+            gbdnn.infer(weights, X)

@@ -79,6 +79,19 @@ CHAINS = {
          ("Identity", ["r"], ["g"]), gemm("g", "h", "W2"), ("Dropout", ["h"], ["y"])],
         {**LINEAR, "to": np.array([-1, 5])}, ("identity", None),
     ),
+    "scaled before and after": (
+        [("Mul", ["x", "two"], ["d"]), ("Add", ["d", "shifts"], ["e"]),
+         ("Mul", ["each", "e"], ["f"]), gemm("f", "h"), ("Mul", ["h", "two"], ["y"])],
+        {**LINEAR, "two": 2.0, "shifts": [0.5, 0, 1, -1, 2], "each": [1.0, 0.5, 2, -1, 4]},
+        ("identity", None),
+    ),
+    "casts of constants": (
+        [("CastLike", ["W", "x"], ["W1"]), ("CastLike", ["b", "W"], ["b1"]),
+         helper.make_node("Cast", ["high"], ["high1"], to=TensorProto.FLOAT),
+         ("CastLike", ["x", "W"], ["g"]), gemm("g", "h", "W1", "b1"),
+         ("CastLike", ["high1", "h"], ["high2"]), ("Clip", ["h", "", "high2"], ["y"])],
+        {**LINEAR, "high": 0.75}, ("identity", 0.75),
+    ),
     "constant nodes": (
         [helper.make_node("Constant", [], ["W"], value=numpy_helper.from_array(W.T.astype("f4"))),
          helper.make_node("Constant", [], ["low"], value_float=0.0),

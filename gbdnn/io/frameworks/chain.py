@@ -49,13 +49,14 @@ class Chain:
         """Start a layer ``Y W + b``; `b` is 0-D, one value per neuron, or None."""
         self._finish()
         if self._scaling is not None:
-            factors, shifts, norm = self._scaling
+            *numbers, norm = self._scaling
             columns = as_columns(W, what=name)
-            if len(factors) != columns.ncols:
+            if any(len(x) not in (1, columns.ncols) for x in numbers):
                 raise ShapeError(
-                    f"{norm} has {len(factors)} neurons but the next layer, {name}, has"
+                    f"{norm} has {max(map(len, numbers))} neurons but the next layer, {name}, has"
                     f" {columns.ncols} inputs"
                 )
+            factors, shifts = (np.broadcast_to(x, columns.ncols) for x in numbers)
             rows = columns.columns.view(np.int64)
             neurons = np.repeat(np.arange(columns.nrows), columns.degrees)
             sums = np.bincount(neurons, columns.values * shifts[rows], columns.nrows)
@@ -65,8 +66,11 @@ class Chain:
         self._pending = name, W, b
 
     def add(self, b: np.ndarray, name: str) -> None:
-        """Add a bias to the latest product."""
-        if self._pending is None or not self._is_linear:
+        """Add a bias to the latest product, or a shift to the inputs of the first one."""
+        if self._pending is None or self._scaling is not None:
+            self.scale(np.ones(1), b, name)
+            return
+        if not self._is_linear:
             raise unsupported(name, "it does not follow a linear layer")
         product, W, old = self._pending
         for each in (b, old):
@@ -77,18 +81,23 @@ class Chain:
         self._pending = product, W, b if old is None else old + b
 
     def scale(self, factors: np.ndarray, shifts: np.ndarray, name: str) -> None:
-        """Multiply each neuron by a factor and add a shift."""
+        """Multiply each neuron by a factor and add a shift; one number is that of all neurons."""
+        factors, shifts = np.atleast_1d(factors), np.atleast_1d(shifts)
         if self._pending is None or not self._is_linear:
             if self._scaling is not None:
-                raise unsupported(name, "it follows another normalisation")
+                before, earlier, other = self._scaling
+                if len({1, *map(len, (factors, shifts, before, earlier))}) > 2:
+                    raise ShapeError(f"{name} and {other} differ in the number of neurons")
+                factors, shifts = before * factors, earlier * factors + shifts
             self._scaling = factors, shifts, name
             return
         product, W, old = self._pending
         columns = as_columns(W, what=name)
-        if len(factors) != columns.nrows:
+        if len(factors) not in (1, columns.nrows):
             raise ShapeError(
                 f"{name} has {len(factors)} factors but the layer has {columns.nrows} neurons"
             )
+        factors = np.broadcast_to(factors, columns.nrows)
         W = _with_values(columns, columns.values * np.repeat(factors, columns.degrees))
         bias = shifts if old is None else old * factors + shifts
         self._pending = product, W, bias.astype(columns.values.dtype)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 _OLDEST = 7  # in older operator sets a bias needs the attributes ``broadcast`` and ``axis``
 _HEADS = ("LogSoftmax", "Sigmoid", "Softmax")
-_PASSED = ("Cast", "Dropout", "Flatten", "Identity", "Reshape")
+_PASSED = ("Cast", "CastLike", "Dropout", "Flatten", "Identity", "Reshape")
+
+
+_CASTS = {1: np.float32, 7: np.int64, 11: np.float64}  # FLOAT, INT64, DOUBLE
 
 
 class _Node(NamedTuple):
@@ -104,6 +107,10 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
         if not moving:
             constants[node.output[0]] = _constant(node, constants, name)
             continue
+        if operator == "CastLike" and node.input[0] in constants:  # as the activations
+            held = constants[node.input[0]]
+            constants[node.output[0]] = held if held.dtype.kind == "f" else held.astype("f8")
+            continue
         if operator == "Shape" and moving == [flow]:  # 0: the number of inputs
             constants[node.output[0]] = np.array(
                 [0, *([chain.neurons] if chain.neurons else shape[1:])]
@@ -156,6 +163,11 @@ def _cast(chain: Chain, node: _Node) -> None:
         raise unsupported(node.name, "it casts to a type other than float or double")
 
 
+def _cast_like(chain: Chain, node: _Node) -> None:
+    """Accept a cast of the activations to the dtype of constant floats."""
+    node.array(1)
+
+
 def _clip(chain: Chain, node: _Node) -> None:
     # Attributes before operator set 11, where the largest float32 means no bound; then inputs.
     low, high = (node.options.get(key) for key in ("min", "max"))
@@ -204,6 +216,7 @@ _OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
     "Add": lambda chain, node: chain.add(node.bias(1 - node.place, chain.neurons), node.name),
     "BatchNormalization": _norm,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Clip": _clip,
     "Dropout": _dropout,
     "Flatten": _flatten,
@@ -211,6 +224,9 @@ _OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
     "Identity": lambda chain, node: None,
     "MatMul": lambda chain, node: chain.linear(node.weights(), None, node.name),
     "Max": lambda chain, node: chain.clamp(max(node.others(), default=None), None, node.name),
+    "Mul": lambda chain, node: chain.scale(
+        node.bias(1 - node.place, chain.neurons).astype(np.float64), np.zeros(1), node.name
+    ),
     "Min": lambda chain, node: chain.clamp(None, min(node.others(), default=None), node.name),
     "Relu": lambda chain, node: chain.clamp(0, None, node.name),
     "Reshape": lambda chain, node: None,
@@ -235,6 +251,10 @@ def _constant(node: Any, constants: dict[str, Any], name: str) -> Any:
             return np.take(array, place, axis=options.get("axis", 0))
     elif node.op_type == "Unsqueeze" and constants[node.input[0]].size == 1:
         return constants[node.input[0]].reshape(1)
+    elif node.op_type == "Cast" and options["to"] in _CASTS:
+        return constants[node.input[0]].astype(_CASTS[options["to"]])
+    elif node.op_type == "CastLike":
+        return constants[node.input[0]].astype(constants[node.input[1]].dtype)
     elif node.op_type == "Concat":
         return np.concatenate([constants[x] for x in node.input])
     elif node.op_type == "Identity":
