@@ -10,7 +10,7 @@ from gbdnn.arrays.answer import Answer
 from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows, as_source
-from gbdnn.engine.plan import Engine, engines
+from gbdnn.engine.plan import Engine, NetworkFacts, engines, single_window
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import is_shallow, run_shallow, run_singles
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
@@ -69,6 +69,7 @@ class CompiledNetwork:
 
     def _prepare(self) -> None:
         """Prepare what calls need."""
+        self._facts = self.network.prepared(NetworkFacts.of)
         found = self.engine in ("auto", "fused") and is_shallow(self.network)
         if self.engine == "fused":
             required(self._dtype.name)
@@ -120,12 +121,13 @@ class CompiledNetwork:
                 values[:] = found
         else:
             values = np.empty(shape, self._dtype) if values is None else values
-            few, X = len(rows) <= costs.SINGLES, DenseRows(rows, self._dtype)
-            if few:
-                run_singles(self.network, X, nthreads=self.nthreads, values=values)
+            X = DenseRows(rows, self._dtype)
+            sizes = single_window(self._facts, X.nrows, self.nthreads)
+            if X.nrows <= costs.SINGLES:
+                run_singles(self.network, X, sizes=sizes, values=values)
             else:
                 answer = Answer(*shape, self._dtype, values=values)
-                run_shallow(self.network, X, answer, nthreads=self.nthreads)
+                run_shallow(self.network, X, answer, sizes=sizes)
         if out is not None:
             return out
         return values[0] if x.ndim == 1 else values

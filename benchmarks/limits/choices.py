@@ -76,11 +76,13 @@ def main(
     for name, times in TIMED.items():
         rows = []
         for case, calls, work in () if only and name not in only else times(quick):
-            found = speeds(calls, work, wall=name in WALL, rounds=1 if quick else 4)
+            found = speeds(calls, work, wall=name in WALL, rounds=1 if quick else 3)
             cases.append({"rule": name, **case, "options": found})
             (score,) = rules.scores(record | {"cases": cases[-1:]})
             shown = {key: f"{each:.3g}" for key, each in found.items()}
             shown[score.option] = f"[{shown[score.option]}]"
+            if json_file is not None:  # also if it is interrupted
+                write(json_file, record, cases)
             rows.append({name: ", ".join(f"{k} {v}" for k, v in case.items()), **shown,
                          "of the best": f"{score.relative:.2f}"})  # fmt: skip
         report.table(rows)
@@ -211,9 +213,9 @@ Timed = Iterator[tuple[dict[str, Any], "Options", float]]
 def panels(quick: bool) -> Timed:
     """Yield rows per panel by neurons and density."""
     for neurons, densities in {512: (0.1,)}.items() if quick else PANELS.items():
-        X = features(16 if quick else max(500, 2_000_000 // neurons), neurons)
+        X = features(16 if quick else max(256, 600_000 // neurons), neurons)
         for density in densities:
-            layers = layers_of(neurons, density, max(1, 4096 // neurons))
+            layers = layers_of(neurons, density, max(1, 2048 // neurons))
             calls = {
                 str(rows): (compiled(layers, X), {"panel_rows": lambda *_, rows=rows: rows})
                 for rows in (*(each for each in ROWS if each < neurons), neurons)
@@ -225,7 +227,7 @@ def panels(quick: bool) -> Timed:
 def dense(quick: bool) -> Timed:
     """Yield dense and sparse layers by neurons and density."""
     for neurons in (128,) if quick else (128, 512, 1024, 2048):
-        X = features(16 if quick else max(500, 1_000_000 // neurons), neurons)
+        X = features(16 if quick else max(256, 400_000 // neurons), neurons)
         for density in (0.4, 0.5, 0.6, 0.7, 0.8):
             layers = layers_of(neurons, density, max(1, 1024 // neurons))
             calls = {
@@ -280,7 +282,7 @@ def regrouped(quick: bool) -> Timed:
     import gbdnn
 
     for neurons in (1024,) if quick else (1024, 4096):
-        inputs = 64 if quick else 1500
+        inputs = 64 if quick else 700
         net = gbdnn.radixnet(neurons, 4 if quick else 40)
         net = gbdnn.Network([gbdnn.Layer(layer.W, 0.0) for layer in net])
         X = features(inputs, neurons)
@@ -312,7 +314,7 @@ def reordering(quick: bool) -> Timed:
     import gbdnn
 
     net = gbdnn.radixnet(1024, 4 if quick else 40)
-    for inputs in (64,) if quick else (500, 1000, 2000, 4000, 8000):
+    for inputs in (64,) if quick else (500, 1000, 2000, 4000):
         X = features(inputs, net.shape[0])
         calls = {
             name: (inferred(net, X, "fused", copy=True),

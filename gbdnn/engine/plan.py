@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK_KERNELS", "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes",
-    "choose", "division", "engines", "layer_bytes", "plan_layers", "plan_of", "sizes",
+    "choose", "division", "engines", "layer_bytes", "plan_layers", "plan_of", "single_window",
+    "sizes",
 ]  # fmt: skip
 
 Engine = Literal["auto", "graphblas", "fused", "full", "sparse"]
@@ -54,6 +55,8 @@ MEMORY = 512 << 20
 """Default memory budget of `infer` in bytes, beyond weights, features and answer."""
 
 _PLANS = 256  # kept per network
+
+_MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
 
 _WAITING = 64 << 20  # bytes of blocks that wait between windows; more would not fit the caches
 
@@ -73,7 +76,7 @@ class Sizes(NamedTuple):
     width : int
         Inputs per block.
     workers, threads_each : int
-        Blocks computed at the same time, and threads within the product of each block.
+        Blocks computed at the same time, and threads that share the neurons of each layer.
     working, waiting, block : int
         Bytes of all activations, of the blocks and rows that wait between windows, and of a block.
     """
@@ -176,6 +179,10 @@ class NetworkFacts(NamedTuple):
     infos : tuple of LayerInfo
     narrowest : int
         Bytes of the narrowest blocks of a single window.
+    single, line : float
+        Estimated time of an input alone, and of a cache line of inputs, on one thread in ns.
+    safe : float
+        Magnitude of features up to which no sum of a block kernel leaves the dtype's range.
     """
 
     is_exact: bool
@@ -187,6 +194,9 @@ class NetworkFacts(NamedTuple):
     in_memory: bool = True
     infos: tuple[LayerInfo, ...] = ()
     narrowest: int = 0
+    single: float = 0.0
+    line: float = 0.0
+    safe: float = 0.0
 
     @classmethod
     def of(cls, net: Network) -> NetworkFacts:
@@ -202,6 +212,9 @@ class NetworkFacts(NamedTuple):
             in_memory=net.in_memory,
             infos=tuple(info.info for info in net.infos),
             narrowest=2 * AlignedBlock.size(neurons, 128 // dtype.itemsize, dtype),
+            single=sum(costs.single_layer(info.edges, *info.shape) for info in net.infos),
+            line=sum(costs.fused_layer(16, info.edges, *info.shape, 4) for info in net.infos),
+            safe=max((x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0),
         )
 
 
@@ -346,8 +359,9 @@ class Plan(NamedTuple):
         found: list[LayerGroup] = []
         inputs, entries = self.facts.inputs, self.facts.entries
         for k, info in enumerate(self.facts.net.infos):
-            kernel, why = self._kernel(info, entries, after=found[-1].kernel if found else None)
             ms = self._costs(info, entries)
+            after = found[-1].kernel if found else None
+            kernel, why = self._kernel(info, entries, after, ms)
             if found and (found[-1].kernel, found[-1].why) == (kernel, why):
                 first, *_, before = found.pop()
                 ms = {name: before[name] + ms[name] for name in ms}
@@ -358,8 +372,10 @@ class Plan(NamedTuple):
             entries = min(paths, float(inputs) * info.ncols)
         return found
 
-    def _kernel(self, info: LayerInfo, entries: float, after: str | None) -> tuple[str, str]:
-        """Return the kernel of a layer, and why."""
+    def _kernel(
+        self, info: LayerInfo, entries: float, after: str | None, ms: dict[str, float]
+    ) -> tuple[str, str]:
+        """Return the kernel of a layer, and why, from the kernel before it and all times."""
         block, facts = self.block_kernel, self.facts
         if block is None:
             return SPARSE.name, "forced" if facts.engine == SPARSE.name else "wide layers"
@@ -369,29 +385,41 @@ class Plan(NamedTuple):
             return self.kernel, "forced" if facts.engine not in _CHOOSE else "single window"
         dense = after is None and facts.is_dense
         as_rows = after != self.kernel and self.is_sparse(info, facts.inputs, entries, dense=dense)
-        return SPARSE.name if as_rows else self.kernel, "least time"
+        kernel = SPARSE.name if as_rows else self.kernel
+        is_least = ms[kernel] == min(ms[self.kernel], ms[SPARSE.name])
+        why = "least time" if is_least else "least time with conversion"
+        return kernel, f"{why} in GraphBLAS" if facts.engine == "graphblas" else why
 
     def _costs(self, info: LayerInfo, entries: float) -> dict[str, float]:
         """Return the time of a layer in each kernel, in ms."""
         inputs, sizes, found = self.facts.inputs, self.sizes, {}
         width = max(1, min(sizes.width, inputs))
         blocks = -(-inputs // width)
-        side_by_side = max(1, min(blocks, sizes.workers * sizes.threads_each))
+        side_by_side = max(1, min(blocks, sizes.workers)) * sizes.threads_each
         for kernel in BLOCK_KERNELS.values():
             ns = blocks * kernel.cost(info, width, 0) / side_by_side
             found[kernel.name] = ns / 1e6 if kernel.is_exact(info) else math.inf
         if self.is_single_window and inputs <= costs.SINGLES:
-            found[FUSED.name] = inputs * costs.single_layer(info.edges, *info.shape) / 1e6
+            shares = sizes.threads_each
+            ns = costs.single_layer(info.edges, *info.shape) / shares
+            found[FUSED.name] = inputs * (ns + (shares > 1) * shares * costs.SHARE) / 1e6
         as_rows = SPARSE.cost(info, inputs, entries) / self.facts.threads
         return {**found, SPARSE.name: as_rows / 1e6}
 
     @property
     def seconds(self) -> float:
-        """Estimated time if no input dies."""
-        infos, threads = self.facts.net.infos, max(1, self.sizes.workers * self.sizes.threads_each)
-        elements = self.facts.inputs * (infos[0].nrows + infos[-1].ncols) * self.facts.is_dense
-        moving = elements * costs.DENSE_COPY / threads
-        return sum(group.ms[group.kernel] for group in self.groups) / 1e3 + moving / 1e9
+        """Estimated time of the call if no input dies, with reading and writing."""
+        facts, threads = self.facts, max(1, self.sizes.workers * self.sizes.threads_each)
+        elements = facts.inputs * (facts.net.infos[0].nrows + facts.net.infos[-1].ncols)
+        moving = costs.DENSE_COPY * elements if facts.is_dense else costs.CONVERT * facts.entries
+        layers = sum(group.ms[group.kernel] for group in self.groups)
+        return layers / 1e3 + (costs.INFER + moving / threads) / 1e9
+
+    @property
+    def _duration(self) -> str:
+        """The estimated time, as words; inputs that die take less."""
+        may_die = self.facts.net.may_drop and not self.is_single_window
+        return f"{'at most ' * may_die}{self.seconds:.3g} s"
 
     def _notes(self) -> dict[str, str]:
         """Return sizes, and rules for the inputs that survive."""
@@ -401,7 +429,7 @@ class Plan(NamedTuple):
         )
         blocks = [
             f"{sizes.width} inputs, {sizes.workers} at a time",
-            sizes.threads_each > 1 and f"{sizes.threads_each} threads in each product",
+            sizes.threads_each > 1 and f"{sizes.threads_each} threads share each layer's neurons",
             self.reorders and "neurons reordered",
             panels and f"panels or pairs of neurons in {panels} layers",
         ]
@@ -419,7 +447,7 @@ class Plan(NamedTuple):
             "blocks": blocks,
             "equal inputs merged": merging,
             "memory": memory,
-            "expected": [f"{self.seconds:.3g} s if no input dies"],
+            "expected": [self._duration],
             "while it runs": [
                 chooses and "rows are changed to blocks if that is faster, blocks to rows if that"
                 " is twice as fast"
@@ -466,11 +494,8 @@ def choose(facts: Facts) -> Plan:
     net, engine, inputs = facts.net, facts.engine, facts.inputs
     fused = engine == "fused" or (engine == "auto" and facts.is_compiled)
     if fused and facts.may_be_single_window():
-        width, workers = 1, 1
-        if inputs > costs.SINGLES:
-            columns = net.infos[0].nrows
-            width, workers = division(net, columns, inputs, facts.threads, facts.memory)
-        return Plan(facts, "fused", True, Sizes((0,), width, workers, 1, facts.memory, 0, 0))
+        made = single_window(net, inputs, facts.threads, facts.memory)
+        return Plan(facts, FUSED.name, True, made)
     chosen = None if engine == SPARSE.name else FUSED if fused else FULL
     kernel = BLOCK_KERNELS.get(engine, chosen)
     divided = partial(
@@ -503,6 +528,7 @@ def plan_of(
     if engine == "fused":
         required(of_net.dtype.name)
     few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
+    alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows) == 1
     facts = Facts(
         net=of_net,
         inputs=X.nrows,
@@ -511,7 +537,7 @@ def plan_of(
         engine=engine,
         memory=memory,
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
-        threads=nthreads or (1 if few and X.nrows <= costs.SINGLES else available()),
+        threads=nthreads or (1 if alone else available()),
         is_watched=callback is not None,
         is_compiled=is_compiled(of_net.dtype.name),
     )
@@ -584,6 +610,28 @@ def fits_shallow(facts: NetworkFacts, inputs: int) -> bool:
     """Whether regrouping cannot help: the network is shallow, or inputs do not die."""
     deep = facts.layers > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
     return facts.is_exact and not deep
+
+
+def single_window(
+    facts: NetworkFacts, inputs: int, nthreads: int | None, memory: int = 1 << 62
+) -> Sizes:
+    """Return the sizes of a run in a single window."""
+    width, workers, shared = 1, 1, sharing(facts, inputs)
+    if inputs > costs.SINGLES:
+        width, workers = division(facts, facts.infos[0].nrows, inputs, nthreads, memory)
+    if shared > 1:
+        shared = min(shared, available() if nthreads is None else nthreads)
+    return Sizes((0,), width, workers, shared, memory, 0, 0)
+
+
+def sharing(facts: NetworkFacts, inputs: int) -> int:
+    """Return how many threads should share the neurons of each layer: one for many inputs."""
+    lines = -(-inputs * facts.dtype.itemsize // 64)
+    if lines > 2:
+        return 1
+    work = facts.single if inputs <= costs.SINGLES else lines * facts.line
+    # They wait for each other: more of them than cores would stop each other.
+    return min(costs.sharing_threads(work, facts.layers), machine().cores)
 
 
 def division(

@@ -97,12 +97,12 @@ def infer_network(
     dense, few = X.dense_rows is not None, X.nrows
     rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), X.dtype)
     if few <= costs.SINGLES:
-        values = run_singles(net, rows, nthreads=nthreads)
+        values = run_singles(net, rows, sizes=plan.sizes)
         if progress.is_watched:
             progress.computed(0, [few] * len(net), few, FUSED.name)
         return matrix_of(values, sparse=not dense)
     answer = Answer(few, net.shape[1], X.dtype, dense=True, memory=memory)
-    run_shallow(net, rows, answer, nthreads=nthreads, sizes=plan.sizes, progress=progress)
+    run_shallow(net, rows, answer, sizes=plan.sizes, progress=progress)
     return answer.matrix() if dense else matrix_of(answer.arrays()[0], sparse=True)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.engine.loader import chain_of, prepared_weights
-from gbdnn.engine.plan import NetworkFacts, division, plan_layers
+from gbdnn.engine.plan import NetworkFacts, plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.stats import of_layers
 from gbdnn.kernels import costs
@@ -24,9 +24,8 @@ from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
-from gbdnn.kernels.overflow import may_overflow, non_finite
-from gbdnn.runtime.machine import machine
-from gbdnn.runtime.threads import available, on_threads
+from gbdnn.kernels.overflow import non_finite
+from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +42,6 @@ __all__ = ["is_shallow", "run_shallow", "run_singles"]
 _log = logging.getLogger("gbdnn.inference")
 
 _CALL = 3e7  # ns of a compiled call, which cannot be interrupted
-_MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
 
 
 def is_shallow(net: Network) -> bool:
@@ -52,11 +50,11 @@ def is_shallow(net: Network) -> bool:
 
 
 def run_singles(
-    net: Network, X: DenseRows, *, nthreads: int | None, values: np.ndarray | None = None
+    net: Network, X: DenseRows, *, sizes: Sizes, values: np.ndarray | None = None
 ) -> np.ndarray:
     """Compute inputs one by one; return the activations of the last layer, in `values` if given."""
     found = np.empty((X.nrows, net.shape[1]), X.dtype) if values is None else values
-    net.prepared(_Singles).run(X, found, nthreads)
+    net.prepared(_Singles).run(X, found, sizes.threads_each)
     return found
 
 
@@ -65,23 +63,17 @@ def run_shallow(
     X: DenseRows,
     answer: Answer,
     *,
-    nthreads: int | None,
-    sizes: Sizes | None = None,
+    sizes: Sizes,
     progress: RunProgress = UNWATCHED,
 ) -> None:
     """Write the activations of the last layer of a shallow network to an answer.
 
-    `sizes` are those of a plan; by default memory is not limited.
+    `sizes` are those of `single_window`.
     """
-    facts = net.prepared(NetworkFacts.of)
-    if sizes is None:
-        width, workers = division(facts, net.shape[0], X.nrows, nthreads, 1 << 62)
-    else:
-        width, workers = sizes.width, sizes.workers
+    width, workers, shares = sizes.width, sizes.workers, sizes.threads_each
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
-    wide = costs.is_wide(min(width, X.nrows), facts.dtype.itemsize)
+    wide = costs.is_wide(min(width, X.nrows), X.dtype.itemsize)
     chains, stop = net.prepared(_wide if wide else _narrow), len(net)
-    shares = chains.sharing_threads(X.nrows, nthreads)
     starts, stream = iter(range(0, X.nrows, width)), None  # shared by the threads
     streams = np.ones(X.nrows, bool)  # inputs that no block of Python writes
     if answer.is_array and X.is_as_is and shares == 1 and not progress.is_watched:
@@ -169,20 +161,11 @@ class _Chains:
         self.checked, self.unchecked = (
             chain_of(FUSED, 0, plans, weights, positions) for plans in (checked, unchecked)
         )
-        safe = [x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))]
-        self.safe = max(safe, default=0.0)
-        self.idle: list[tuple[int, Buffers]] = []
         self._facts = net.prepared(NetworkFacts.of)
+        self.safe, self._work = self._facts.safe, self._facts.line
+        self.idle: list[tuple[int, Buffers]] = []
         self.idle_shared: dict[int, list[FusedShares]] = defaultdict(list)
         self.idle_streams: list[Stream] = []
-        # Of a cache line of inputs, in ns.
-        self._work = sum(costs.fused_layer(16, info.edges, *info.shape, 4) for info in net.infos)
-        self._most = [costs.sharing_threads(n * self._work, len(net)) for n in (0, 1, 2)]
-
-    def sharing_threads(self, inputs: int, nthreads: int | None) -> int:
-        """Return the number of threads that divide the neurons of a block among them."""
-        lines = -(-inputs * self._facts.dtype.itemsize // 64)
-        return _at_most(self._most[lines], nthreads) if lines <= 2 else 1
 
     def stream(self) -> Stream:
         """Return an idle stream of unchecked blocks, or a new one."""
@@ -215,17 +198,16 @@ class _Singles:
     """A network prepared for single inputs, cached on the network."""
 
     def __init__(self, net: Network) -> None:
-        self._layers, self._infos = list(net), net.prepared(NetworkFacts.of).infos
+        facts = net.prepared(NetworkFacts.of)
+        self._layers, self._infos, self._work = list(net), facts.infos, facts.single
         sizes = [(info.edges, *info.shape) for info in self._infos]
         self._density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
-        self._work = sum(costs.single_layer(*each) for each in sizes)
-        self._most = costs.sharing_threads(self._work, len(sizes))
         self._shares: dict[int, list[list[FusedLayer]]] = {}
         self._idle: dict[int, list[FusedSingle]] = defaultdict(list)  # reused by the next call
 
-    def run(self, X: DenseRows, values: np.ndarray, nthreads: int | None) -> None:
-        """Write the activations of each input to a row of `values`."""
-        count, faulty = _at_most(self._most, nthreads), -1
+    def run(self, X: DenseRows, values: np.ndarray, count: int) -> None:
+        """Write the activations of each input to a row of `values`, with `count` threads."""
+        faulty = -1
         single = _taken(self._idle[count], partial(self._single, count))
         for n, x in enumerate(X.dense_rows(0, X.nrows)):
             faulty = max(faulty, single.run(x, values[n]))
@@ -242,15 +224,6 @@ class _Singles:
                     FUSED.prepare_single(layer, self._density, n) for layer in self._layers
                 ]
         return FusedSingle(self._shares[1], self._shares[count], self._infos, self._work)
-
-
-def _at_most(count: int, nthreads: int | None) -> int:
-    """Return `count` threads, or fewer if a call may not use as many, or has fewer cores."""
-    if count > 1:  # they wait for each other: more of them than cores would stop each other
-        count = min(count, machine().cores)
-    if count > 1:
-        return min(count, available() if nthreads is None else nthreads)
-    return 1
 
 
 def _taken(idle: list[Any], make: Callable[[], Any]) -> Any:

@@ -78,6 +78,7 @@ LEAST_EDGES = 8  # the same that make up for storing sums between panels
 TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four edges
 MOVE_ROW = 10.0  # start of a neuron's row
 DENSE_COPY = 0.65  # moving an element of an array to a block or back
+INFER = 30_000.0  # a call of `infer`, apart from its layers
 FIND_ENTRIES = 8.0  # finding the entries of an array and converting them to rows, per element
 DEEP = 32  # number of layers above which survivors of several blocks are pooled
 FEW_INPUTS = 64  # inputs up to which a single window is used for any depth

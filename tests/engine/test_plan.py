@@ -1,5 +1,8 @@
 """The plan of a run: what `gbdnn.plan` says is what `infer` does."""
 
+import itertools
+from functools import partial
+
 import graphblas as gb
 import numpy as np
 import pytest
@@ -10,8 +13,14 @@ from oracles import case
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.arrays.sources import DenseRows
+from gbdnn.engine import plan as choice
+from gbdnn.engine import shallow
 from gbdnn.engine.plan import choose
 from gbdnn.engine.progress import RunProgress, watched
+from gbdnn.kernels import costs
+from gbdnn.kernels.fused_chain import Stream
+from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
 CASE = case(4, rule="entries", sizes=SIZES, inputs=90, density=0.4, exact=False)
@@ -64,6 +73,54 @@ def test_the_same_kernels_as_in_the_records():
         records = []
         plan = planned(net, X, engine=engine, callback=records.append)
         assert {record.kernel for record in records} == {group.kernel for group in plan.groups}
+
+
+def test_what_runs_is_what_is_planned(monkeypatch, on):
+    """In 300 random calls: threads, threads that share neurons, and inputs per block."""
+    ran, random = {}, np.random.default_rng(5)
+
+    def note(owner, name, of):
+        real = getattr(owner, name)
+
+        def noted(*args, **options):
+            ran.update(of(*args))
+            return real(*args, **options)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(shallow, "on_threads", lambda workers, *_: {"workers": workers})
+    note(FusedSingle, "run", lambda single, *_: {"threads_each": single._job._count})
+    note(FusedShares, "run", lambda shares, *_: {"threads_each": shares._job._count})
+    note(Stream, "begin", lambda _, X, width, *__: {"width": width, "inputs": len(X)})
+    note(DenseRows, "dense_rows", lambda _, start, stop: {"width": stop - start})
+    on("Zen 5, 8 cores")
+    nets = [
+        gbdnn.Network([
+            gbdnn.Layer(random.normal(size=pair) * (random.random(pair) < 0.5), dtype="FP32")
+            for pair in itertools.pairwise(sizes)
+        ])
+        for sizes in [(24, 30, 18), (40, 40, 40, 40, 9), (200, 150)]
+    ]  # fmt: skip
+    found = set()
+    for _ in range(300):
+        # NetworkFacts are kept; the rules below are asked by each call.
+        monkeypatch.setattr(costs, "SHARE", 10.0 ** random.integers(0, 5))
+        monkeypatch.setattr(costs, "HAND_OVER", 10.0 ** random.integers(2, 8))
+        net, nthreads = nets[random.integers(3)], int(random.integers(1, 4))
+        inputs = int(random.choice([1, 2, 3, 16, 17, 32, 33, 64, 200, 700]))
+        X = random.random((inputs, net.shape[0])).astype("f4")
+        net.prepared(choice._known_plans).clear()
+        sizes = gbdnn.plan(net, X, nthreads=nthreads).sizes
+        call = partial(gbdnn.infer, net, nthreads=nthreads)
+        if random.random() < 0.5:
+            call = gbdnn.compile(net, nthreads=nthreads)  # which runs all paths
+        ran.clear()
+        call(X)
+        assert ran.get("workers", 1) == sizes.workers
+        assert ran.get("threads_each", 1) == sizes.threads_each
+        assert inputs <= 2 or ran["width"] == sizes.width
+        found.add((inputs <= 2, sizes.workers > 1, sizes.threads_each > 1))
+    assert len(found) == 5  # all but shared neurons in several blocks, and singles in blocks
 
 
 def test_layers_that_only_the_sparse_kernel_computes_are_a_group():

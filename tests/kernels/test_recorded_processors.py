@@ -27,9 +27,14 @@ def rules():
     sys.modules.pop("rules")
 
 
+# By the clock on the wall, or with preparation: differences are those of two measurements.
+REPORTED = {"reordering", "second thread", "sharing neurons"}
+
+
 def is_asserted(score):
-    """Few edges are slow with any panels; differences are those of two measurements."""
-    return score.case["density"] >= 0.01 if score.rule == "rows per panel" else True
+    """Few edges are slow with any panels."""
+    few = score.rule == "rows per panel" and score.case["density"] < 0.01
+    return not few and score.rule not in REPORTED
 
 
 def test_chosen_options_are_nearly_the_fastest(rules):
