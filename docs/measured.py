@@ -117,6 +117,12 @@ TITLES = {
     "scipy-dense+drop": "SciPy: `W.T @ Y.T` per layer, W in CSR, dead inputs dropped",
     "lagraph": "LAGraph's calls from Python",
 }
+# Virtual machines hide the names of processors, but not their numbers.
+_GENERATIONS = {
+    "family 25, model 1": "Zen 3",
+    "family 25, model 17": "Zen 4",
+    "family 26, model 2": "Zen 5",
+}
 _VERSIONS = "gbdnn python SuiteSparse:GraphBLAS numpy scipy torch torch_geometric onnxruntime"
 _VERSIONS += " openvino deepsparse sparselab sparseprop"
 
@@ -125,18 +131,26 @@ def toml(kind: str, reports: list[dict[str, Any]]) -> str:
     """Return the file of a kind, from reports that were measured on one machine."""
     cells_of, command = KINDS[kind]
     first, *_ = reports
-    on, versions = first["machine"], first["versions"]
-    about = f" ({on['model']}; {on['instructions']})" if "model" in on else ""
+    versions = first["versions"]
     facts = {
-        "machine": f"{on['processor']}{about}, {on['cores']} cores, {on['system']}",
+        "processor": processor(first["machine"]),
         "versions": ", ".join(f"{n} {versions[n]}" for n in _VERSIONS.split() if versions.get(n)),
         "date": first["date"],
+        "commit": ", ".join(dict.fromkeys(report["commit"] for report in reports)),
+        "load": max(report["load"] for report in reports),
         "command": f"python benchmarks/{command}",
     }
     cells = [_value(cell) for report in reports for cell in cells_of(report)]
     head = f"# Printed by: python docs/measured.py {kind} FILE.json ...\n"
     head += "".join(f"{key} = {_value(value)}\n" for key, value in facts.items())
     return head + "cells = [\n" + "".join(f"  {cell},\n" for cell in cells) + "]\n"
+
+
+def processor(on: dict[str, Any]) -> str:
+    """Return the processor's name, generation, vector instructions and number of cores."""
+    model = on.get("model", "generation not recorded")
+    about = [_GENERATIONS.get(model, model), *filter(None, [on.get("instructions")])]
+    return f"{on['processor']} ({'; '.join(about)}), {on['cores']} cores"
 
 
 def run_line(found: dict[str, Any], command: str) -> str:

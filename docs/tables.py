@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from measured import processor
 from result_figures import SHOWN
 
 from gbdnn.challenge.published import PUBLISHED
@@ -50,8 +51,9 @@ _NAMES = {
 def made() -> dict[str, str]:
     """Return the tables by name."""
     results = read("results")
-    threads = [json.loads(file.read_text()) for file in sorted(HERE.glob("scaling/threads*.json"))]
-    policies = json.loads((HERE / "scaling" / "wait-policy.json").read_text())
+    found = reports()
+    policies = found.pop("wait-policy")
+    threads = list(found.values())
     measured = {
         "real-networks": _real_networks,
         "accelerate": _accelerate,
@@ -63,16 +65,17 @@ def made() -> dict[str, str]:
         "training-wide": _wide,
     }
     return {
-        "runs": _runs(results["runs"]),
+        "runs": _runs(results["runs"]) + line(results["setups"][SETUP]),
         "commands": _commands(results),
-        "beside-engines": _beside(_engines(results)),
-        "beside-readme": _beside(_three(_engines(results))),
-        "beside-larger": _larger(results),
+        "beside-engines": _beside(_engines(results)) + _setup(results, "engines"),
+        "beside-readme": _beside(_three(_engines(results))) + _setup(results, "engines"),
+        "beside-measured": _setup(results, "engines"),
+        "beside-larger": _larger(results) + _setup(results, "zen3-4096"),
         "published": _published(),
         "published-sources": _numbered(_sources().values()),
         "scaling": _scaling(threads),
         "operations": _operations(threads),
-        "wait-policy": _policies(policies) + _measured_on(policies),
+        "wait-policy": _policies(policies) + line(policies),
         **{name: _with_facts(read(name), rows) for name, rows in measured.items()},
     }
 
@@ -80,6 +83,13 @@ def made() -> dict[str, str]:
 def read(name: str) -> dict[str, Any]:
     """Return a file of results."""
     return tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def reports() -> dict[str, dict[str, Any]]:
+    """Return the JSON of benchmarks, each with its processor as files of results have it."""
+    files = {file.stem: file.read_text() for file in sorted(HERE.glob("scaling/*.json"))}
+    found = {name: json.loads(text) for name, text in files.items()}
+    return {name: each | {"processor": processor(each["machine"])} for name, each in found.items()}
 
 
 def pages() -> dict[Path, str]:
@@ -120,14 +130,18 @@ def _times(ratio: float) -> str:
 
 def _with_facts(found: dict[str, Any], rows: Callable[[list[dict[str, Any]]], str]) -> str:
     versions = [of for of in found["versions"].split(", ") if of.split()[0] not in _UNSHOWN]
-    facts = f"{found['machine']}. {', '.join(versions)}. {found['date']}, `{found['command']}`"
-    return f"{rows(found['cells'])}\n{facts}\n"
+    more = f" {', '.join(versions)}. `{found['command']}`"
+    return rows(found["cells"]) + line(found).rstrip() + more + "\n"
 
 
-def _measured_on(report: dict[str, Any]) -> str:
-    on = report["machine"]
-    about = f" ({on['model']}; {on['instructions']})" if "model" in on else ""
-    return f"\n{on['processor']}{about}, {on['cores']} cores, {report['date']}.\n"
+def line(facts: dict[str, Any]) -> str:
+    """Return the line below a table: processor, date, commit, and the load average if known."""
+    load = "" if facts["load"] == "unknown" else f", load average {facts['load']}"
+    return f"\n{facts['processor']}, {facts['date']}, commit {facts['commit']}{load}.\n"
+
+
+def _setup(results: dict[str, Any], group: str) -> str:
+    return line(results["setups"][results["groups"][group]["setup"]])
 
 
 def _grouped(cells: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
@@ -148,6 +162,17 @@ def ours_and_best(cell: dict[str, Any]) -> tuple[float, float, str]:
     return own, ms[best], _NAMES["torch_dense" if best == "torch" else best]
 
 
+def speed_ups(least: float, most: float, inputs: set[int]) -> list[float]:
+    """Return the speed-ups of `when-to-use.md`: random networks of these densities, two threads."""
+    return [
+        best / own
+        for cell in read("real-networks")["cells"]
+        for own, best, _ in [ours_and_best(cell)]
+        if cell["threads"] == 2 and cell["inputs"] in inputs and least < cell["density"] <= most
+        if not cell["right"] and not cell["network"].startswith("features alone")
+    ]
+
+
 def _real_networks(cells: list[dict[str, Any]]) -> str:
     """Return gbdnn's ms on two threads, and how much longer the best other program takes."""
     counts = (1, 32, 1000)
@@ -163,47 +188,43 @@ def _real_networks(cells: list[dict[str, Any]]) -> str:
 
 
 def _accelerate(cells: list[dict[str, Any]]) -> str:
-    counts = dict.fromkeys(cell["inputs"] for cell in cells)
-    head = ["model", "zeros", *(f"{n} input{'s'[: n > 1]}" for n in counts)]
+    names = ("gbdnn", "pytorch", "onnxruntime", "openvino", BFLOAT16)
+    head = ["model", "zeros", "inputs", "`accelerate`", "PyTorch", "ONNX Runtime", "OpenVINO"]
     rows = []
-    for (model, zeros), of in _grouped(cells, "model", "zeros").items():
-        row = [model, f"{zeros:.0%}"]
-        for ms in (cell["ms"] for cell in of):
-            names = ("gbdnn", "pytorch", "onnxruntime", "openvino", "openvino_bf16")
-            texts = {name: short(ms[name]) for name in names if name in ms}
-            best = min((name for name in texts if name != "openvino_bf16"), key=ms.get)
-            texts[best] = f"**{texts[best]}**"
-            row.append(", ".join(texts.values()))
-        rows.append(row)
-    return table(head, rows)
+    for cell in cells:
+        texts = {name: short(cell["ms"].get(name)) for name in names}
+        best = min(set(cell["ms"]) - {BFLOAT16}, key=cell["ms"].get)
+        texts[best] = f"**{texts[best]}**"
+        rows.append([cell["model"], f"{cell['zeros']:.0%}", str(cell["inputs"]), *texts.values()])
+    return table([*head, "OpenVINO, bfloat16"], rows)
 
 
 def _graph(cells: list[dict[str, Any]]) -> str:
     names = ("gbdnn", "torch", "pyg-csr", "pyg", "scipy")
-    head = ["layers", "nodes", "edges", *(f"{_NAMES[name]}, s" for name in names)]
+    head = ["layers", "nodes", "edges", "threads", *(f"{_NAMES[name]}, s" for name in names)]
     rows = []
-    for (what, nodes, edges), of in _grouped(cells, "what", "nodes", "edges").items():
-        row = [{"gcn": "GCN", "sage": "GraphSAGE"}[what], f"{nodes:,}", f"{edges:,}"]
-        for name in names:
-            row.append(", ".join(short(cell["s"].get(name)) for cell in of))
-        best = [min(s for name, s in cell["s"].items() if name != "gbdnn") for cell in of]
-        ratios = [_times(s / cell["s"]["gbdnn"]) for s, cell in zip(best, of, strict=True)]
-        rows.append([*row, ", ".join(ratios)])
+    for cell in cells:
+        row = [{"gcn": "GCN", "sage": "GraphSAGE"}[cell["what"]]]
+        row += [f"{cell[key]:,}" for key in ("nodes", "edges", "threads")]
+        row += [short(cell["s"].get(name)) for name in names]
+        rows.append([*row, _times(over_best(cell["s"]))])
     return table([*head, "fastest other / gbdnn"], rows)
+
+
+def over_best(times: dict[str, float]) -> float:
+    """Return the time of the fastest other program, divided by gbdnn's."""
+    return min(time for name, time in times.items() if name != "gbdnn") / times["gbdnn"]
 
 
 def _steps(cells: list[dict[str, Any]]) -> str:
     names = ("gbdnn", "torch_mask", "torch_csr", "sparselab", "sparseprop")
+    head = ["network", "edges", "threads", *(_NAMES[name] for name in names), "speed-up"]
     rows = []
-    for (network, edges), of in _grouped(cells, "network", "edges").items():
-        columns = [[short(cell["ms"].get(name)) for cell in of] for name in names]
-        ratios = [
-            min(cell["ms"][name] for name in cell["ms"] if name != "gbdnn") / cell["ms"]["gbdnn"]
-            for cell in of
-        ]
-        columns.append([f"{ratio:.1f}" for ratio in ratios])
-        rows.append([network, f"{edges:,}", *map(", ".join, columns)])
-    return table(["network", "edges", *(_NAMES[name] for name in names), "speed-up"], rows)
+    for cell in cells:
+        row = [cell["network"], f"{cell['edges']:,}", str(cell["threads"])]
+        row += [short(cell["ms"].get(name)) for name in names]
+        rows.append([*row, f"{over_best(cell['ms']):.1f}"])
+    return table(head, rows)
 
 
 def _accuracy(cells: list[dict[str, Any]]) -> str:
@@ -233,14 +254,14 @@ def _structure(cells: list[dict[str, Any]]) -> str:
 
 def _estimators(cells: list[dict[str, Any]]) -> str:
     """Return a row for each classification: accuracies and seconds of gbdnn and scikit-learn."""
-    rows: dict[str, list[str]] = {}
+    rows = []
     for (name, hidden), of in _grouped(cells, "table", "hidden").items():
         if hidden != "default":
-            row = rows.setdefault(name, [name])
-            row.append(", ".join(f"{100 * cell['mean']:.1f}" for cell in of))
-            row.append(", ".join(short(cell["seconds"]) for cell in of))
-    head = ["data", "100 hidden neurons: %", "s", "256, 256 hidden neurons: %", "s"]
-    return table(head, rows.values())
+            row = [name, hidden.replace(",", ", ")]
+            row += [f"{100 * cell['mean']:.1f}" for cell in of]
+            rows.append([*row, *(short(cell["seconds"]) for cell in of)])
+    head = ["data", "hidden neurons", "gbdnn, %", "scikit-learn, %", "gbdnn, s", "scikit-learn, s"]
+    return table(head, rows, left=2)
 
 
 def _wide(cells: list[dict[str, Any]]) -> str:
@@ -302,7 +323,9 @@ def _beside(of: list[dict[str, Any]]) -> str:
 
 def _larger(found: dict[str, Any]) -> str:
     rows = []
-    for group, problem in found["larger"].items():
+    for group, problem in found["groups"].items():
+        if group == "engines":
+            continue
         network = "{neurons} x {layers}, {inputs:,}".format(**problem)
         every, *_ = of = [each for each in found["beside"] if each["group"] == group]
         for each in of:
@@ -390,7 +413,7 @@ def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) 
                     speed_ups = [row["speed_up"] for row in of]
                     cells.append(f"{serial_share(report['threads'], speed_ups):.1%}")
                 found.append([problem, what, *cells])
-        text += table(head, found, left=2) + _measured_on(report)
+        text += table(head, found, left=2) + line(report)
     return text
 
 

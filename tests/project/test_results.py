@@ -4,9 +4,9 @@ If these tests fail, run ``python docs/tables.py`` or ``python docs/result_figur
 """
 
 import importlib
-import json
 import sys
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
@@ -47,6 +47,125 @@ def test_files_of_results_are_printed_by_measured(docs):
     }
 
 
+def test_files_of_results_say_where_and_when(docs):
+    """Below each table stand the processor, the date and the commit of its file."""
+    tables = docs("tables")
+    results = tables.read("results")
+    measured = {kind: tables.read(kind) for kind in docs("measured").KINDS}
+    threads = {name: of for name, of in tables.reports().items() if name != "wait-policy"}
+    shown = {name: (of, [name]) for name, of in measured.items()}
+    shown |= {name: (of, ["scaling", "operations"]) for name, of in threads.items()}
+    shown["wait-policy"] = tables.reports()["wait-policy"], ["wait-policy"]
+    setups = results["setups"]
+    shown["zen4"] = setups["zen4"], ["runs", "beside-engines", "beside-readme", "beside-measured"]
+    shown["zen3"] = setups["zen3"], ["beside-larger"]
+    found = tables.made()
+    for facts, names in shown.values():
+        assert all(facts[key] for key in ("processor", "versions", "date", "commit"))
+        assert "load" in facts
+        line = f"{facts['processor']}, {facts['date']}, commit {facts['commit']}"
+        assert all(line in found[name] for name in names)
+    of = {each["setup"] for each in [*results["runs"], *results["groups"].values()]}
+    assert of == set(shown) & set(setups)  # and a table has one processor
+    assert {group["setup"] for name, group in results["groups"].items() if "zen3" in name} == {
+        "zen3"
+    }
+    assert {each["group"] for each in results["beside"]} == set(results["groups"])
+    assert {run["command"] for run in results["runs"]} == set(results["commands"])
+    text = " ".join((DOCS / "comparison.md").read_text(encoding="utf-8").split())
+    floor = setups[results["floor"]["setup"]]
+    assert f"{floor['date']}, commit {floor['commit']}" in text
+
+
+def test_reports_become_files_that_say_where_and_when(docs):
+    measured, tables = docs("measured"), docs("tables")
+    on = {"processor": "AMD EPYC", "cores": 2, "system": "Linux x86_64"}
+    new = {"model": "family 26, model 2", "instructions": "AVX-512, AVX2"}
+    report = {"versions": {"numpy": "2.0"}, "date": "2026-01-02", "rows": []}
+    reports = [
+        report | {"machine": on | new, "commit": "abc", "load": 0.25},
+        report | {"machine": on | new, "commit": "def", "load": 1.5},
+    ]
+    found = tables.tomllib.loads(measured.toml("training-estimators", reports))
+    wanted = (
+        "AMD EPYC (Zen 5; AVX-512, AVX2), 2 cores, 2026-01-02, commit abc, def, load average 1.5"
+    )
+    assert tables.line(found) == f"\n{wanted}.\n"
+    assert measured.processor(on) == "AMD EPYC (generation not recorded), 2 cores"
+
+
+def test_numbers_in_sentences(docs):
+    """What sentences say about a table follows from its file."""
+    tables = docs("tables")
+    results, real = tables.read("results"), tables.read("real-networks")
+
+    def in_pages(text, *pages):
+        for page in pages:
+            words = (DOCS / f"{page}.md").read_text(encoding="utf-8").replace("**", "").split()
+            assert text in " ".join(words), (page, text)
+
+    def span(times):
+        return f"{min(times):.1f} to {max(times):.1f} times"
+
+    engines = [each for each in results["beside"] if each["group"] == "engines"]
+    best = min(each["two"] for each in engines if not each["program"].startswith("`gbdnn"))
+    times = f"{best / engines[0]['two']:.1f} times"
+    in_pages(f"{times} as fast as MKL", "comparison")
+    in_pages(f"{times} (MKL", "when-to-use")
+    in_pages(f"{engines[0]['two']} s on two shared cores of an AMD EPYC (Zen 4)", "paper")
+    in_pages(f"takes {times} as long", "paper")
+    floor, living = results["floor"], results["living"]
+    in_pages(f"takes {floor['one']} times (one thread) and {floor['two']} times", "comparison")
+    in_pages(f"{living['alive']:,} inputs alive after {living['layers']} layers", "results")
+
+    many = {1000, 10_000}
+    groups = [(0, 0.101, many), (0, 0.101, {32}), (0, 0.101, {1}), (0.101, 0.41, many),
+              (0.101, 0.41, {1, 32}), (0.41, 1, {1, 32})]  # fmt: skip
+    means = []
+    for group in groups:
+        of = tables.speed_ups(*group)
+        means.append(f"{geometric_mean(of):.1f} times")
+        in_pages(f"{means[-1]} ({span(of)})", "when-to-use")
+    in_pages(
+        f"{geometric_mean(tables.speed_ups(0.41, 1, many)):.1f} times with 1,000", "when-to-use"
+    )
+    pairs = [tables.ours_and_best(cell)[:2] for cell in real["cells"]]
+    lost = f"faster in {sum(best < own for own, best in pairs)} of {len(pairs)} measurements"
+    in_pages(lost, "../README", "when-to-use")
+    in_pages(f"Zen 5, {real['date']}, commit {real['commit']}", "../README")
+    others = "PyTorch (dense and CSR), ONNX Runtime, OpenVINO, DeepSparse and LIBXSMM"
+    in_pages(f"on average {means[0]} as fast as the fastest of {others}", "../README")
+    in_pages(f"1,000 inputs or more, {means[1]} with 32, and {means[2]} with one", "../README")
+
+    steps = span([tables.over_best(cell["ms"]) for cell in tables.read("training-steps")["cells"]])
+    in_pages(steps, "training", "when-to-use", "paper")
+    cells = [cell["s"] for cell in tables.read("graph")["cells"]]
+    ratios = [tables.over_best(s) for s in cells]
+    in_pages(f"gbdnn is {span(ratios)} as fast as the fastest other", "graph")
+    in_pages(f"{geometric_mean(ratios):.1f} times ({span(ratios)})", "when-to-use")
+    for name in ("pyg-csr", "pyg"):
+        in_pages(span([s[name] / s["gbdnn"] for s in cells if name in s]), "graph")
+    scores = [f"{cell['mean']:.2f}" for cell in tables.read("training-estimators")["cells"]
+              if cell["hidden"] == "default"]  # fmt: skip
+    ours, theirs = scores[::2], scores[1::2]
+    in_pages(f"R2 of {ours[0]} on diabetes and {ours[1]} on friedman1", "training")
+    in_pages(f"{theirs[0]} and {theirs[1]}", "training")
+    won = {
+        (cell["model"], cell["zeros"], cell["inputs"])
+        for cell in tables.read("accelerate")["cells"]
+        if min(set(cell["ms"]) - {tables.BFLOAT16}, key=cell["ms"].get) == "gbdnn"
+    }
+    assert won == {
+        (model, zeros, inputs)
+        for model, least in (("feed-forward", 0.9), ("classifier", 0))
+        for zeros in (0.8, 0.9, 0.95)
+        for inputs in (32, 128)
+        if zeros >= least
+    }
+    in_pages("feed-forward blocks with at least 90 % zeros and for the", "how-to/accelerate")
+    in_pages("classifier, with 32 inputs or more", "how-to/accelerate")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
 def test_amdahls_law_is_fitted_from_four_numbers_of_threads(docs, share):
     """The table of threads has the serial share of speed-ups that follow the law."""
@@ -58,7 +177,7 @@ def test_amdahls_law_is_fitted_from_four_numbers_of_threads(docs, share):
              "speed_up": 1 / (share + (1 - share) / n), "speed_up_low": 1.0, "speed_up_high": 16.0}
             for n in threads
         ]  # fmt: skip
-        report = json.loads((DOCS / "scaling" / "threads.json").read_text(encoding="utf-8"))
+        report = tables.reports()["threads"]
         network = report["networks"][0] | {"rows": rows}
         text = tables._scaling([report | {"threads": threads, "networks": [network]}])
         assert ("serial share" in text) == (count >= 4)

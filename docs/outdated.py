@@ -1,0 +1,46 @@
+"""List the files of results that are older than the code that they measure.
+
+    python docs/outdated.py
+
+For each file: the commit at which it was measured, and the number of later commits that changed
+its benchmark, or the package's code that its benchmark runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tables import read, reports
+
+ROOT = Path(__file__).parents[1]
+EVERY = "arrays engine kernels model runtime inference.py answers.py"
+MORE = {
+    "accelerate": "torch.py serving.py",
+    "graph": "graph",
+    "real-networks": "serving.py",
+    "training": "training",
+}
+
+
+def later(name: str, facts: dict[str, str]) -> list[str]:
+    """Return the later commits that changed what a file measures."""
+    words = EVERY + " ".join(["", *(more for kind, more in MORE.items() if name.startswith(kind))])
+    code = [f"gbdnn/{word}" for word in words.split()]
+    code += [word for word in facts.get("command", "").split() if word.startswith("benchmarks/")]
+    commit = facts["commit"].split(", ")[0].removesuffix("-dirty")
+    command = ["git", "-C", ROOT, "log", "--format=%h", f"{commit}..HEAD", "--", *code]
+    done = subprocess.run(  # noqa: S603
+        list(map(str, command)), capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+if __name__ == "__main__":
+    measured = {file.stem: read(file.stem) for file in sorted(Path(__file__).parent.glob("*.toml"))}
+    measured |= {f"results, {name}": of for name, of in measured.pop("results")["setups"].items()}
+    for name, facts in {**measured, **reports()}.items():
+        if commits := later(name, facts):
+            print(
+                f"{name}: {facts['date']}, commit {facts['commit']}, {len(commits)} later commits"
+            )
