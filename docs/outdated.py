@@ -8,6 +8,7 @@ its benchmark, or the package's code that its benchmark runs.
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def later(name: str, facts: dict[str, str]) -> list[str]:
 if __name__ == "__main__":
     measured = {file.stem: read(file.stem) for file in sorted(Path(__file__).parent.glob("*.toml"))}
     measured |= {f"results, {name}": of for name, of in measured.pop("results")["setups"].items()}
+    processors = sorted(ROOT.glob("benchmarks/limits/processors/*.json"))
+    measured |= {file.name: json.loads(file.read_text()) for file in processors}
     for name, facts in {**measured, **reports()}.items():
         if commits := later(name, facts):
             print(

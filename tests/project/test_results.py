@@ -4,6 +4,7 @@ If these tests fail, run ``python docs/tables.py`` or ``python docs/result_figur
 """
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from statistics import geometric_mean
@@ -75,6 +76,15 @@ def test_files_of_results_say_where_and_when(docs):
     text = " ".join((DOCS / "comparison.md").read_text(encoding="utf-8").split())
     floor = setups[results["floor"]["setup"]]
     assert f"{floor['date']}, commit {floor['commit']}" in text
+
+
+def test_recorded_processors_say_where_and_when():
+    files = sorted((DOCS.parent / "benchmarks" / "limits" / "processors").glob("*.json"))
+    assert files
+    for file in files:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        assert found.get("processor") or found["machine"]["processor"], file.name
+        assert all(str(found[key]) for key in ("load", "date", "commit")), file.name
 
 
 def test_reports_become_files_that_say_where_and_when(docs):
