@@ -106,12 +106,6 @@ def setup(app):
     """Generate what the pages include."""
     app.connect("builder-inited", lambda _: _generate())
     app.connect("missing-reference", _public_name)
-    app.connect("autodoc-process-signature", _signature)
-
-
-def _signature(app, what, name, thing, options, signature, return_annotation):
-    """Remove the signatures of classes that only `gbdnn.torch.accelerate` makes."""
-    return ("", None) if name.startswith("gbdnn.torch.Sparse") else None
 
 
 def _generate():

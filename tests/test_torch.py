@@ -1,6 +1,7 @@
 """`gbdnn.torch.accelerate`: the result behaves as the original in every context of PyTorch."""
 
 import copy
+import dataclasses
 import gc
 import io
 import math
@@ -16,6 +17,7 @@ from gbdnn import errors
 
 torch = pytest.importorskip("torch")
 import gbdnn.torch as gt  # noqa: E402
+from gbdnn.torch import accelerated, replacing  # noqa: E402
 
 nn = torch.nn
 prune = pytest.importorskip("torch.nn.utils.prune")
@@ -26,6 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::torch.jit.TracerWarning"),
 ]
 
+copied_model = replacing._copied
 WIDTH = 256
 
 
@@ -242,7 +245,10 @@ def not_finite(fast, model):
 @context
 def dtypes(fast, model):
     for dtype, within in ((torch.float64, 1e-9), (torch.bfloat16, 0.05), (torch.float16, 0.02)):
-        one, other = copy.deepcopy(fast).to(dtype), copy.deepcopy(gt._copied(model)).to(dtype)
+        one, other = (
+            copy.deepcopy(fast).to(dtype),
+            copy.deepcopy(copied_model(model)).to(dtype),
+        )
         same(lambda m, dtype=dtype: m(inputs().to(dtype)), one, other, within)
         same(lambda m: m(inputs()), one, other, within)  # of another dtype
         same(lambda m: m.float()(inputs()), one, other)  # the rounded weights
@@ -252,7 +258,7 @@ def dtypes(fast, model):
 def training(fast, model):
     def trained(m):
         torch.manual_seed(3)
-        return copy.deepcopy(gt._copied(m)).train()(inputs())
+        return copy.deepcopy(copied_model(m)).train()(inputs())
 
     same(trained, fast, model)
 
@@ -280,7 +286,7 @@ def state_dict(fast, model):
     state, original = fast.state_dict(), model.state_dict()
     assert list(state) == list(original)
     assert all(torch.equal(state[key], x) for key, x in original.items())
-    other = gt._copied(model)
+    other = copied_model(model)
     with torch.no_grad():
         for x in other.parameters():
             x.mul_(0.5)
@@ -356,7 +362,7 @@ def compiled(fast, model):
     for grad in (torch.no_grad, torch.enable_grad, torch.inference_mode):
         with grad():
             equal(program(inputs()), model(inputs()))
-    model = gt._copied(model)
+    model = copied_model(model)
     for change in (lambda x: x.mul_(2), lambda x: setattr(x, "data", 0.25 * x.detach())):
         with torch.no_grad():
             for x in (*fast.parameters(), *model.parameters()):
@@ -400,7 +406,7 @@ def gradients(fast, model):
         return x.grad
 
     same(gradient, fast, model)
-    other = gt._copied(model).requires_grad_()
+    other = copied_model(model).requires_grad_()
 
     def trained(m):
         m.zero_grad()
@@ -427,7 +433,7 @@ def transforms(fast, model):
 
 @context
 def changes_of_weights(fast, model):
-    model = gt._copied(model)
+    model = copied_model(model)
     for change in (
         lambda x: x.mul_(0.5),
         lambda x: x.copy_(x.roll(1, 0)),
@@ -443,7 +449,7 @@ def changes_of_weights(fast, model):
 
 @context
 def hooks(fast, model):
-    model = gt._copied(model)
+    model = copied_model(model)
     seen = []
     for m in (fast, model):
         for name, part in m.named_modules():
@@ -550,7 +556,7 @@ def test_changes_of_a_container():
         lambda m: m.__imul__(2),
     ):
         model = chain()
-        fast, model = gt.accelerate(model), gt._copied(model)
+        fast, model = gt.accelerate(model), copied_model(model)
         equal(fast(inputs()), model(inputs()))
         for m in (fast, model):
             torch.manual_seed(5)
@@ -669,7 +675,7 @@ def test_an_example_puts_back_what_is_slower(monkeypatch):
     times = iter([2e-6, 1e-6, 1e-6, 3e-6, 2e-6, 1e-6, 2e-6, 3e-6, 3e-6, 4e-6, 5e-6, 1e-6])
     rounds = ((ours, theirs) for ours, theirs in zip(times, times, strict=True) for _ in range(15))
     flat = (each for pair in rounds for each in pair)
-    monkeypatch.setattr(gt, "timeit", lambda *_, **__: next(flat))
+    monkeypatch.setattr(replacing, "timeit", lambda *_, **__: next(flat))
     fast = gt.accelerate(model, x)
     assert [(x.name, x.is_replaced, x.why) for x in fast.gbdnn_report] == [
         ("0", True, "1 us, PyTorch 3 us"), ("2", False, "2 us, PyTorch 1 us"),
@@ -702,8 +708,10 @@ def test_an_example_compares_the_outputs():
 
 def test_a_wrong_result_is_not_used(monkeypatch):
     """Whatever the reason."""
-    call = gt.CompiledNetwork.__call__
-    monkeypatch.setattr(gt.CompiledNetwork, "__call__", lambda run, x: 1.001 * call(run, x))
+    call = accelerated.CompiledNetwork.__call__
+    monkeypatch.setattr(
+        accelerated.CompiledNetwork, "__call__", lambda run, x: 1.001 * call(run, x)
+    )
     fast = gt.accelerate(chain())
     assert [x.why for x in fast.gbdnn_report] == ["the results differ by more than rounding"] * 3
     assert not replaced(fast)
@@ -713,8 +721,8 @@ def test_calls_compile_nothing(monkeypatch):
     """Not even the first one, so that it may happen in a forked process."""
     models = [chain(), masked(), sparse(Block()), sparse(encoder_layer()), sparse(linear())]
     fasts = [gt.accelerate(model) for model in models]
-    monkeypatch.setattr(gt, "_Chain", None)
-    monkeypatch.setattr(gt, "CompiledNetwork", None)
+    monkeypatch.setattr(accelerated, "Chain", None)
+    monkeypatch.setattr(accelerated, "CompiledNetwork", None)
     for fast, model in zip(fasts, models, strict=True):
         assert bits(fast, model, inputs())
 
@@ -733,7 +741,7 @@ def test_the_result_is_accelerated_again():
             x.normal_()
     again = gt.accelerate(again)
     assert not replaced(again)
-    assert not any(isinstance(x, gt.SparseLinear) for x in again.modules())
+    assert not any(isinstance(x, accelerated.AcceleratedLinear) for x in again.modules())
     dropped = gt.accelerate(model, keep_dense=False)
     assert bits(gt.accelerate(dropped), model, inputs())
 
@@ -786,6 +794,192 @@ def test_wrong_calls():
     fast = gt.accelerate(sparse(linear()))
     with pytest.raises(TypeError):
         fast(np.ones((2, 256), np.float32))
+
+
+# -- changes of weights that PyTorch does not count
+
+
+def stepped(optimizer, **options):
+    """Return a function that trains a model for a step."""
+
+    def change(model):
+        model.requires_grad_()
+        with torch.enable_grad():
+            model(inputs()).mul(random(WIDTH)).sum().backward()
+        getattr(torch.optim, optimizer)(model.parameters(), lr=0.1, **options).step()
+        model.zero_grad()
+
+    return change
+
+
+def through_numpy(model):
+    view = model[0].weight.detach().numpy()
+    view *= 0.5
+
+
+def swapped(model):
+    torch.utils.swap_tensors(model[0].weight, nn.Parameter(0.5 * model[0].weight.detach()))
+
+
+def by_vector(model):
+    vector = nn.utils.parameters_to_vector(model.parameters())
+    nn.utils.vector_to_parameters(0.5 * vector, model.parameters())
+
+
+CHANGES = {
+    "fused Adam": stepped("Adam", fused=True),
+    "fused AdamW": stepped("AdamW", fused=True),
+    "fused SGD": stepped("SGD", fused=True),
+    "foreach Adam": stepped("Adam", foreach=True),
+    "plain SGD": stepped("SGD", foreach=False),
+    "in place": lambda m: m[0].weight.mul_(0.5),
+    "one row": lambda m: m[0].weight[3].fill_(1.0),
+    "data in place": lambda m: m[0].weight.data.mul_(0.5),
+    "data added": lambda m: setattr(m[0].weight, "data", m[0].weight.data.add_(0.01)),
+    "data replaced": lambda m: setattr(m[0].weight, "data", 0.5 * m[0].weight.data),
+    "NumPy": through_numpy,
+    "new parameter": lambda m: setattr(m[2], "weight", nn.Parameter(0.5 * m[2].weight)),
+    "swapped tensors": swapped,
+    "vector": by_vector,
+    "state_dict": lambda m: m.load_state_dict({k: 0.5 * x for k, x in m.state_dict().items()}),
+    "bias": lambda m: m[2].bias.zero_(),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_ways_to_change_weights(name, is_compiled):
+    if is_compiled and name == "swapped tensors":
+        pytest.skip("PyTorch does not swap a parameter that a compiled graph refers to")
+    model = chain()
+    fast, model = gt.accelerate(model), copied_model(model)
+    run = torch.compile(fast, backend="aot_eager") if is_compiled else fast
+    with torch.no_grad():
+        before = run(inputs())
+        for m in (fast, model):
+            CHANGES[name](m)
+        assert not torch.allclose(run(inputs()), before, rtol=0, atol=1e-3)
+        equal(run(inputs()), model(inputs()))
+
+
+def test_training_compiles_nothing(monkeypatch):
+    fast = gt.accelerate(chain()).requires_grad_()
+    assert fast._chains
+    monkeypatch.setattr(accelerated, "Chain", None)
+    for _ in range(2):
+        CHANGES["fused Adam"](fast)
+    assert not fast._chains  # of weights that training replaces
+
+
+class Doubling(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        return 2 * found if function is nn.functional.linear else found
+
+
+def test_function_modes():
+    model = chain()
+    fast = gt.accelerate(model)
+    with torch.no_grad(), Doubling():
+        found, expected = fast(inputs()), model(inputs())
+    equal(found, expected)
+    assert not torch.allclose(expected, model(inputs()))
+    with torch.device("cpu"):  # is a mode, too
+        assert bits(fast, model, inputs())
+
+
+PEFT = {
+    "unmerged": lambda m: None,
+    "merged": lambda m: m.merge_adapter(),
+    "safely merged": lambda m: m.merge_adapter(safe_merge=True),
+    "unmerged again": lambda m: (m.merge_adapter(), m(inputs()), m.unmerge_adapter()),
+    "disabled": lambda m: m.disable_adapter_layers(),
+    "unloaded": lambda m: m.merge_and_unload(),
+}
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("name", PEFT)
+def test_adapters(name, first):
+    """Added to the accelerated model, or there before."""
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["0", "2"], init_lora_weights=False)
+
+    def adapted(model):
+        torch.manual_seed(1)
+        return peft.get_peft_model(model, config).eval()
+
+    plain = chain()
+    model = adapted(copy.deepcopy(plain))
+    fast = gt.accelerate(adapted(plain)) if first else adapted(gt.accelerate(plain))
+    assert any(isinstance(x, accelerated.AcceleratedLinear) for x in fast.modules())
+    with torch.no_grad():
+        equal(fast(inputs()), model(inputs()))
+        changed = [PEFT[name](m) for m in (fast, model)]
+        pair = changed if name == "unloaded" else (fast, model)
+        equal(*(m(inputs()) for m in pair))
+
+
+def test_density_is_that_of_each_layer():
+    model = nn.Sequential(linear(), nn.ReLU(), linear(), nn.ReLU(), linear(), nn.ReLU(), linear())
+    sparse(model[:4].append(model[6]))
+    sparse(model[4], 0.6)
+    fast = gt.accelerate(model.eval(), density=0.3)
+    assert replaced(fast) == ["0", "2", "6"]
+    rows = fast.gbdnn_report
+    assert rows[2].why == "too dense"
+    assert rows[0].why == rows[1].why == "fused: 0 to 3"
+    assert bits(fast, model, inputs())
+    assert type(gt.accelerate(fast, density=0.3)[4]) is nn.Linear
+
+
+def test_restore():
+    model = nn.Sequential(*chain(), masked(), sparse(encoder_layer())).eval()
+    for options in ({}, {"keep_dense": False}):
+        fast = gt.accelerate(model, **options)
+        plain = gt.restore(fast)
+        assert [type(x) for x in plain.modules()] == [type(x) for x in model.modules()]
+        assert type(fast) is not nn.Sequential
+        if not options:
+            assert list(plain.state_dict()) == list(model.state_dict())
+        assert not any(x.is_meta for x in plain.parameters())
+        assert plain[-1].activation_relu_or_gelu == model[-1].activation_relu_or_gelu
+        with torch.no_grad():
+            equal(plain(inputs()), model(inputs()))
+            assert torch.equal(plain[0](inputs()), model[0](inputs()))
+    with pytest.raises(errors.ArgumentTypeError, match="model"):
+        gt.restore(np.eye(3))
+
+
+@dataclasses.dataclass
+class Output:
+    logits: object
+    others: tuple = ()
+
+
+class Wrapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(linear(), Counting())
+
+    def forward(self, x):
+        return Output([self.inner(x)])
+
+
+def test_outputs_in_dataclasses_are_compared():
+    with pytest.raises(errors.ArgumentError, match="output differs by up to"):
+        gt.accelerate(sparse(Wrapped()), inputs())
+
+
+class Subclass(torch.Tensor):
+    def __deepcopy__(self, memo):
+        return self
+
+
+def test_a_weight_of_another_class_is_named():
+    model = sparse(linear())
+    model._parameters["weight"] = model.weight.detach().as_subclass(Subclass)
+    assert "Subclass" in gt.accelerate(model, density=1).gbdnn_report[0].why
 
 
 # -- weights
@@ -841,8 +1035,8 @@ def test_no_dense_weights():
             call()
     model = chain()
     fast = gt.accelerate(model, keep_dense=False)
-    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        chain().load_state_dict(fast.state_dict())
+    for key, x in model.state_dict().items():
+        assert torch.equal(fast.state_dict()[key], x)
     fast.load_state_dict(chain().state_dict())  # PyTorch warns
     with pytest.raises(errors.ArgumentError, match=match):
         fast(inputs())
@@ -861,7 +1055,8 @@ def test_padded_sequences():
     for grad in (torch.no_grad, torch.enable_grad):
         with grad():
             equal(
-                fast(x, src_key_padding_mask=mask), gt._copied(model)(x, src_key_padding_mask=mask)
+                fast(x, src_key_padding_mask=mask),
+                copied_model(model)(x, src_key_padding_mask=mask),
             )
     equal(fast(x, mask=torch.zeros(9, 9)), model(x, mask=torch.zeros(9, 9)))
 

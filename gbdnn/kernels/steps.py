@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.trainable import TrainableLayer
 
-__all__ = ["StepResult", "Steps", "UpdateRule"]
+__all__ = ["SHARE_LINES", "StepResult", "Steps", "UpdateRule"]
 
 _FORWARD, _LOSS_GRADIENT, _BACKWARD, _UPDATE = (
     CONSTANTS[name] for name in ("FORWARD", "LOSS_GRADIENT", "BACKWARD", "UPDATE")
@@ -28,7 +28,7 @@ _FORWARD, _LOSS_GRADIENT, _BACKWARD, _UPDATE = (
 
 # Cache lines of inputs computed at a time. Gradients read a layer's activations once for each edge,
 # so these must stay in the second-level cache.
-_SHARE_LINES = 4
+SHARE_LINES = 4
 
 
 class UpdateRule(NamedTuple):
@@ -88,7 +88,7 @@ class Steps:
         self.layers = layers
         sizes = [self.layers[0].nrows, *(layer.ncols for layer in self.layers)]
         lanes = 64 // self.dtype.itemsize
-        self._share = _SHARE_LINES * lanes
+        self._share = SHARE_LINES * lanes
         shares = -(-self.batch // self._share)
         width = min(self._share, -(-self.batch // lanes) * lanes)
         self._blocks = [

@@ -14,7 +14,7 @@ are read from the first-level cache.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["TrainableLayer", "edges_of", "layer_of"]
+__all__ = ["Pattern", "TrainableLayer", "edges_of", "layer_of"]
 
 _PART = 1 << 18  # edges for which 64-bit numbers are created at a time
 
 
-class TrainableLayer:
-    """Edges, weights, gradient and moments of a layer.
+class Pattern:
+    """Edges of a layer whose weights belong to others.
 
     Parameters
     ----------
@@ -43,12 +43,9 @@ class TrainableLayer:
         Shape, dtype, activation and clip.
     edges : ndarray of integers, shape (nedges,)
         Edge numbers, ascending.
-    weights : ndarray, shape (nedges,)
-    bias : ndarray, shape (ncols,)
-    moments : sequence of ndarray, shape (nedges,)
-        Up to two moments of the weights (default: zeros).
-    bias_moments : sequence of ndarray, shape (ncols,)
-        Moments of the biases.
+    by_degree : bool, default False
+        Whether columns without panels are stored by degree. Otherwise their edges are stored in the
+        order of numbers.
 
     Attributes
     ----------
@@ -58,23 +55,20 @@ class TrainableLayer:
         Start of each stored column's edges in each panel, and the source neuron of each edge.
     places : ndarray of uint32, shape (ncols,)
         Neuron of each stored column.
-    weights, gradient : ndarray, shape (nedges,)
-        In the order of `rows`.
-    bias, bias_gradient : ndarray, shape (ncols,)
-        In the order of `places`.
     limits : ndarray, shape (2,)
         Limits of ReLU and clip; activations between them have a gradient.
     """
 
-    def __init__(
-        self,
-        info: LayerInfo,
-        edges: np.ndarray,
-        weights: np.ndarray,
-        bias: np.ndarray,
-        moments: Sequence[np.ndarray] = (),
-        bias_moments: Sequence[np.ndarray] = (),
-    ) -> None:
+    # A record without an array has the address 0.
+    weights: Any = None
+    gradient: Any = None
+    bias: Any = None
+    bias_gradient: Any = None
+    moments: Sequence[np.ndarray] = ()
+    bias_moments: Sequence[np.ndarray] = ()
+    _transposed: Any = None
+
+    def __init__(self, info: LayerInfo, edges: np.ndarray, *, by_degree: bool = False) -> None:
         nrows, ncols = info.shape
         if len(edges) >= 2**32:
             raise TooLargeError(
@@ -88,7 +82,7 @@ class TrainableLayer:
         starts = _starts(info, numbers, size, self._panels)
         degrees = np.diff(starts).reshape(ncols, self._panels)
         order = np.argsort(degrees[:, 0], kind="stable")
-        if self.is_dense or self._panels > 1:
+        if self.is_dense or self._panels > 1 or not by_degree:
             order = np.arange(ncols)
         self.places = order.astype(np.uint32)
         self.indptr = np.zeros(self._panels * ncols + 1, np.int64)
@@ -98,15 +92,6 @@ class TrainableLayer:
         for part, place in self._parts():
             self.rows[part] = numbers[place] % nrows
         self._transpose()
-        dtype = info.dtype
-        self.weights = self._ordered(weights)
-        self._transposed = np.empty_like(self.weights)
-        self.refresh()
-        self.gradient = np.zeros(len(edges), dtype)
-        self.bias = np.ascontiguousarray(bias, dtype)[order]
-        self.bias_gradient = np.zeros(ncols, dtype)
-        self.moments = [self._ordered(each) for each in moments]
-        self.bias_moments = [np.ascontiguousarray(each, dtype)[order] for each in bias_moments]
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute once: compiled code holds the addresses of the arrays."""
@@ -149,46 +134,6 @@ class TrainableLayer:
         found = np.empty_like(values)
         found[self.places] = values
         return found
-
-    def with_edges(self, numbers: np.ndarray) -> TrainableLayer:
-        """Return a layer with other edges; common edges keep weights and moments, others get 0.
-
-        Parameters
-        ----------
-        numbers : ndarray of int64
-            ``column * nrows + row`` of each edge, ascending.
-
-        Raises
-        ------
-        ArgumentError
-            The numbers do not ascend, repeat, or are not those of places of the layer.
-        """
-        numbers, most = np.asarray(numbers), self.nrows * self.ncols
-        is_whole = numbers.ndim == 1 and numbers.dtype.kind in "iu"
-        if (
-            not is_whole
-            or (numbers[1:] <= numbers[:-1]).any()
-            or not (not len(numbers) or 0 <= int(numbers[0]) <= int(numbers[-1]) < most)
-        ):
-            raise ArgumentError(
-                f"edges must be integers from 0 to {most - 1} that ascend without repetition"
-            )
-        numbers = numbers.astype(_number_type(self.info), copy=False)
-        before = [self.numbered(each) for each in (self.weights, *self.moments)]
-        after = [np.zeros(len(numbers), self.info.dtype) for _ in before]
-        for first in range(0, len(numbers) if self.nedges else 0, _PART):
-            wanted = numbers[first : first + _PART]
-            place = np.searchsorted(self.compact_numbers, wanted).clip(max=self.nedges - 1)
-            kept = np.flatnonzero(self.compact_numbers[place] == wanted)
-            for new, old in zip(after, before, strict=True):
-                new[first + kept] = old[place[kept]]
-        del before
-        biases = [self.by_neuron(each) for each in (self.bias, *self.bias_moments)]
-        return TrainableLayer(self.info, numbers, after[0], biases[0], after[1:], biases[1:])
-
-    def refresh(self) -> None:
-        """Update the transposed weights after weights were modified from outside."""
-        _take(self.weights, self._transposed_edges, self._transposed)
 
     def cuts(self, nthreads: int) -> np.ndarray:
         """Return the first column of each thread, with about the same number of edges each."""
@@ -266,6 +211,12 @@ class TrainableLayer:
     def _record(self, **known: int | np.ndarray) -> Record:
         return Record("layer", **known, edges=self.nedges, weight_step=1, dense=self.is_dense)
 
+    def order(self) -> np.ndarray | None:
+        """Return the position of each stored edge in the order of numbers; None if it is that."""
+        if self._panels == 1 and (self.places == np.arange(self.ncols)).all():
+            return None
+        return np.concatenate([np.empty(0, np.int64), *(place for _, place in self._parts())])
+
     def _parts(self) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield ranges of edges, and their positions in the order of edge numbers."""
         cuts = np.searchsorted(self.indptr, np.arange(0, self.nedges + _PART, _PART))
@@ -275,6 +226,91 @@ class TrainableLayer:
             place = np.repeat(moved, np.diff(starts))
             place += np.arange(starts[0], starts[-1])
             yield slice(starts[0], starts[-1]), place
+
+
+class TrainableLayer(Pattern):
+    """Edges, weights, gradient and moments of a layer.
+
+    Parameters
+    ----------
+    info : LayerInfo
+        Shape, dtype, activation and clip.
+    edges : ndarray of integers, shape (nedges,)
+        Edge numbers, ascending.
+    weights : ndarray, shape (nedges,)
+    bias : ndarray, shape (ncols,)
+    moments : sequence of ndarray, shape (nedges,)
+        Up to two moments of the weights (default: zeros).
+    bias_moments : sequence of ndarray, shape (ncols,)
+        Moments of the biases.
+
+    Attributes
+    ----------
+    weights, gradient : ndarray, shape (nedges,)
+        In the order of `rows`.
+    bias, bias_gradient : ndarray, shape (ncols,)
+        In the order of `places`.
+    """
+
+    def __init__(
+        self,
+        info: LayerInfo,
+        edges: np.ndarray,
+        weights: np.ndarray,
+        bias: np.ndarray,
+        moments: Sequence[np.ndarray] = (),
+        bias_moments: Sequence[np.ndarray] = (),
+    ) -> None:
+        super().__init__(info, edges, by_degree=True)
+        dtype, order = info.dtype, self.places
+        self.weights = self._ordered(weights)
+        self._transposed = np.empty_like(self.weights)
+        self.refresh()
+        self.gradient = np.zeros(len(edges), dtype)
+        self.bias = np.ascontiguousarray(bias, dtype)[order]
+        self.bias_gradient = np.zeros(self.ncols, dtype)
+        self.moments = [self._ordered(each) for each in moments]
+        self.bias_moments = [np.ascontiguousarray(each, dtype)[order] for each in bias_moments]
+
+    def with_edges(self, numbers: np.ndarray) -> TrainableLayer:
+        """Return a layer with other edges; common edges keep weights and moments, others get 0.
+
+        Parameters
+        ----------
+        numbers : ndarray of int64
+            ``column * nrows + row`` of each edge, ascending.
+
+        Raises
+        ------
+        ArgumentError
+            The numbers do not ascend, repeat, or are not those of places of the layer.
+        """
+        numbers, most = np.asarray(numbers), self.nrows * self.ncols
+        is_whole = numbers.ndim == 1 and numbers.dtype.kind in "iu"
+        if (
+            not is_whole
+            or (numbers[1:] <= numbers[:-1]).any()
+            or not (not len(numbers) or 0 <= int(numbers[0]) <= int(numbers[-1]) < most)
+        ):
+            raise ArgumentError(
+                f"edges must be integers from 0 to {most - 1} that ascend without repetition"
+            )
+        numbers = numbers.astype(_number_type(self.info), copy=False)
+        before = [self.numbered(each) for each in (self.weights, *self.moments)]
+        after = [np.zeros(len(numbers), self.info.dtype) for _ in before]
+        for first in range(0, len(numbers) if self.nedges else 0, _PART):
+            wanted = numbers[first : first + _PART]
+            place = np.searchsorted(self.compact_numbers, wanted).clip(max=self.nedges - 1)
+            kept = np.flatnonzero(self.compact_numbers[place] == wanted)
+            for new, old in zip(after, before, strict=True):
+                new[first + kept] = old[place[kept]]
+        del before
+        biases = [self.by_neuron(each) for each in (self.bias, *self.bias_moments)]
+        return TrainableLayer(self.info, numbers, after[0], biases[0], after[1:], biases[1:])
+
+    def refresh(self) -> None:
+        """Update the transposed weights after weights were modified from outside."""
+        _take(self.weights, self._transposed_edges, self._transposed)
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:
         """Return values of edges, given in the order of numbers, in the order of `rows`."""

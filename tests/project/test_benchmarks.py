@@ -33,6 +33,7 @@ OPTIONS = {
     ],
     "larger.py": [*TINY, "--neurons", 1024, "--engine", "fused,full", "--check"],
     "python_calls.py": ["callback", "--inputs", 64, "--layers", 4, "--rounds", 2],
+    "sparse_linear.py": ["--quick"],
     "real_networks.py": [*NETWORK, "--inputs", "1,40", "--nthreads", 1],
     "side_by_side.py": [*TINY, "--nthreads", 1, "--slow-inputs", 48, "--batch", "16,64"],
     "threads.py": ["--quick", "--inputs", 64, "--threads", "1,2"],
@@ -58,6 +59,7 @@ FRAMEWORKS = {
     "mofrad_hashing.py": "mpi4py",
     "net.onnx": "onnxruntime",
     "sattar": "torch",
+    "sparse_linear.py": "torch",
 }
 PARTS = [
     "few-inputs", "graph", "replay", "replay-65536", "sattar", "tests", "threads-1024", "wang",

@@ -55,7 +55,7 @@ FOLLOWING: dict[type[nn.Module], tuple[str, ...]] = {
 _HEADS = {nn.Softmax: "softmax", nn.LogSoftmax: "log_softmax", nn.Sigmoid: "sigmoid"}
 _OTHERS = "gbdnn.torch.accelerate replaces the linear layers of such models"
 _QUANTIZED = "its weights are quantized; convert the model before quantization"
-LINEARS = {nn.Linear.forward}  # gbdnn.torch adds that of SparseLinear
+LINEARS = {nn.Linear.forward}  # gbdnn.torch adds that of its own
 
 
 class _Tracer(torch.fx.Tracer):
@@ -201,7 +201,7 @@ def _add_linear(chain: Chain, module: Any, name: str) -> None:
             tensors[key] = getattr(module, key)
     weight: Any
     weight, kept = tensors.get("weight"), vars(module).get("sparse_weight")
-    if kept is not None and weight.is_meta and not weight._version:  # a SparseLinear's
+    if kept is not None and weight.is_meta and not weight._version:  # that of gbdnn.torch
         tensors["weight"] = kept
     add_linear(chain, tensors, name)
 

@@ -1,0 +1,52 @@
+"""Queries of PyTorch's state that have no public form, or none as fast as a small layer needs.
+
+- `records` asks for all that records, transforms or replaces operations: dispatch modes, function
+  modes, ``torch.func``, ``torch.jit.trace`` and forward-mode derivatives.
+- `is_hooked` and `is_watched` ask for hooks, which PyTorch does not list.
+- `TensorMap` is PyTorch's dictionary of tensors by identity, which does not keep them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch._C import _functorch, _get_tracing_state, _len_torch_dispatch_stack
+from torch._C import _len_torch_function_stack as _len_function_modes
+from torch.autograd import forward_ad
+from torch.nn.modules import module as modules
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary as TensorMap
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["TensorMap", "has_function_mode", "is_hooked", "is_watched", "records", "tree_leaves"]
+
+_HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+
+
+def records() -> bool:
+    """Whether an operation does more than compute, apart from autograd and autocast."""
+    if _len_torch_dispatch_stack() or _get_tracing_state() is not None or has_function_mode():
+        return True
+    return _functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def has_function_mode() -> bool:
+    """Whether a TorchFunctionMode is active, except that of ``torch.set_default_device``."""
+    return _len_function_modes() > 0 and any(
+        type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()
+    )
+
+
+def is_watched() -> bool:
+    """Whether hooks are registered for all modules."""
+    return bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether a module has hooks, or a forward of its own."""
+    found = vars(module)
+    return "forward" in found or any(found.get(name) for name in _HOOKS)

@@ -1,0 +1,296 @@
+"""Sparse linear layers that train in any PyTorch loop."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from gbdnn.arrays.checks import as_number
+from gbdnn.errors import ArgumentError, ShapeError
+from gbdnn.io.frameworks.torch_trace import LINEARS
+from gbdnn.torch import private
+from gbdnn.torch.passes import computed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["SparseLinear", "SparseSequential"]
+
+
+class SparseLinear(nn.Module):
+    """A linear layer with sparse weights: ``y = x W^T + b``.
+
+    The stored weights are one trainable vector, so their gradient, the optimizer's moments and
+    memory are as small. gbdnn computes both passes on the CPU, with ``torch.get_num_threads()``
+    threads; results do not depend on their number. NaN and infinity propagate as in PyTorch.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+    bias : bool, default True
+    density : float, optional
+        Fraction of weights stored: as many, at random places, for each output. Pass either
+        `density` or `mask`.
+    mask : bool tensor, shape (out_features, in_features), optional
+        The places of the stored weights.
+    device, dtype : optional
+        As for ``torch.nn.Linear``. gbdnn computes in float32 and float64, on the CPU.
+
+    Attributes
+    ----------
+    values : torch.nn.Parameter, shape (nnz,)
+        The stored weights, by output, then by input.
+    bias : torch.nn.Parameter, shape (out_features,)
+        Or None.
+    crow_indices, col_indices : tensor of int64, shape (out_features + 1,), of int32, shape (nnz,)
+        Buffers: the CSR indices of the weight.
+
+    Raises
+    ------
+    ArgumentError
+        Neither or both of `density` and `mask` are given; `density` is not between 0 and 1. In a
+        call: another device or dtype, a ``torch.func`` transformation, ``torch.jit.trace``, or
+        invalid indices.
+    ShapeError
+        The mask or an input has another shape.
+
+    See Also
+    --------
+    SparseSequential : Compute several layers as one operation, which takes less time.
+
+    Examples
+    --------
+    >>> import torch, gbdnn.torch
+    >>> _ = torch.manual_seed(0)
+    >>> layer = gbdnn.torch.SparseLinear(1000, 500, density=0.05)
+    >>> layer
+    SparseLinear(in_features=1000, out_features=500, bias=True, nnz=25000)
+    >>> layer(torch.rand(8, 1000)).sum().backward()
+    >>> layer.values.grad.shape
+    torch.Size([25000])
+    """
+
+    crow_indices: torch.Tensor
+    col_indices: torch.Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        density: float | None = None,
+        mask: torch.Tensor | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        if (density is None) == (mask is None):
+            raise ArgumentError("pass either density or mask")
+        if mask is None:
+            if not 0 <= as_number(density, "density") <= 1:
+                raise ArgumentError(f"density must be between 0 and 1, not {density}")
+            degree = round(density * in_features) or min(1, in_features * math.ceil(density))
+            scores = torch.rand(out_features, in_features, device=device)
+            columns = scores.topk(degree).indices.sort().values.flatten()
+            starts = torch.arange(out_features + 1, device=device) * degree
+        else:
+            if mask.shape != (out_features, in_features):
+                raise ShapeError(
+                    f"the mask has shape {(*mask.shape,)}, expected {(out_features, in_features)}"
+                )
+            mask = mask.to(device=device, dtype=torch.bool)
+            columns = mask.nonzero()[:, 1]
+            starts = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0))
+        self.register_buffer("crow_indices", starts)
+        self.register_buffer("col_indices", columns.int())
+        options = {"device": device, "dtype": dtype}
+        self.values = nn.Parameter(torch.empty(len(columns), **options))
+        self.bias = nn.Parameter(torch.empty(out_features, **options)) if bias else None
+        self.reset_parameters()
+
+    @classmethod
+    def from_dense(cls, linear: nn.Linear, density: float | None = None) -> SparseLinear:
+        """Return a layer with the nonzero weights of a Linear, or its largest ones.
+
+        Parameters
+        ----------
+        linear : torch.nn.Linear
+            It is not modified.
+        density : float, optional
+            The fraction of weights to keep, those of the largest magnitude (default: all nonzeros).
+
+        Returns
+        -------
+        SparseLinear
+
+        Raises
+        ------
+        ArgumentError
+            `density` is not between 0 and 1.
+        """
+        weight, bias = linear.weight.detach(), linear.bias
+        mask = weight != 0
+        if density is not None:
+            if not 0 <= as_number(density, "density") <= 1:
+                raise ArgumentError(f"density must be between 0 and 1, not {density}")
+            places = weight.abs().flatten().topk(round(density * weight.numel())).indices
+            mask = mask.new_zeros(weight.numel()).index_fill_(0, places, True).view(mask.shape)
+        m, n = weight.shape
+        options = {"device": weight.device, "dtype": weight.dtype}
+        made = cls(n, m, bias is not None, mask=mask, **options)
+        with torch.no_grad():
+            made.values.copy_(weight[mask])
+            if bias is not None:
+                made.bias.copy_(bias)
+        return made.train(linear.training)
+
+    def to_dense(self) -> nn.Linear:
+        """Return a ``torch.nn.Linear`` with these weights, and 0 elsewhere."""
+        options = {"device": self.values.device, "dtype": self.values.dtype}
+        made = nn.Linear(self.in_features, self.out_features, self.bias is not None, **options)
+        with torch.no_grad():
+            made.weight.zero_()[self._row_indices(), self.col_indices.long()] = self.values
+            if self.bias is not None:
+                made.bias.copy_(self.bias)
+        return made.train(self.training)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as a CSR tensor that shares `values`."""
+        columns, shape = self.col_indices.long(), (self.out_features, self.in_features)
+        return torch.sparse_csr_tensor(
+            self.crow_indices, columns, self.values, shape, check_invariants=False
+        )
+
+    def reset_parameters(self) -> None:
+        """Draw new values and biases, uniform within one over the root of an output's edges."""
+        bound = self.crow_indices.diff().clamp(min=1).to(self.values.dtype).rsqrt()
+        with torch.no_grad():
+            self.values.uniform_(-1, 1).mul_(bound[self._row_indices()])
+            if self.bias is not None:
+                self.bias.uniform_(-1, 1).mul_(bound)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
+        """Return ``input @ weight.T + bias`` for an input of shape ``(..., in_features)``."""
+        return computed(input, [self], [False])
+
+    @torch.no_grad()
+    def rewire(
+        self,
+        fraction: float,
+        score: torch.Tensor | None = None,
+        optimizers: Iterable[torch.optim.Optimizer] = (),
+    ) -> None:
+        """Replace the weights of the smallest magnitude by new edges, which start at 0.
+
+        Parameters and buffers are changed in place.
+
+        Parameters
+        ----------
+        fraction : float
+            Fraction of the edges to replace, between 0 and 1.
+        score : tensor, shape (out_features, in_features), optional
+            The new edges are those of the largest magnitude of `score`. With the gradient of all
+            weights, ``grad_output.T @ input``, this is RigL. Default: random places, as in SET.
+        optimizers : iterable of torch.optim.Optimizer
+            Their moments follow the edges; those of new edges are 0.
+
+        Raises
+        ------
+        ArgumentError
+            `fraction` is not between 0 and 1.
+        ShapeError
+            `score` has another shape.
+        """
+        if not 0 <= as_number(fraction, "fraction") <= 1:
+            raise ArgumentError(f"fraction must be between 0 and 1, not {fraction}")
+        shape, edges = (self.out_features, self.in_features), len(self.values)
+        if score is not None and score.shape != shape:
+            raise ShapeError(f"score has shape {(*score.shape,)}, expected {shape}")
+        number = self._row_indices() * self.in_features + self.col_indices
+        free = self.out_features * self.in_features - edges
+        count = min(int(fraction * edges), free)
+        kept = self.values.abs().argsort(descending=True)[: edges - count]
+        if score is None:  # the r-th free place is r + the number of edges before it
+            before = number - torch.arange(edges, device=number.device)
+            ranks = torch.randperm(free, device=number.device)[:count]
+            places = ranks + torch.searchsorted(before, ranks, right=True)
+        else:
+            places = score.abs().flatten().index_fill(0, number, -1).topk(count).indices
+        new, order = torch.cat([number[kept], places]).sort()
+        states = [x for each in optimizers for x in each.state.get(self.values, {}).values()]
+        held = [x for x in states if isinstance(x, torch.Tensor) and x.shape == self.values.shape]
+        held += [self.values] if self.values.grad is None else [self.values, self.values.grad]
+        for x in held:
+            x.copy_(torch.cat([x[kept], x.new_zeros(count)])[order])
+        self.col_indices.copy_(new % self.in_features)
+        degrees = (new // self.in_features).bincount(minlength=self.out_features)
+        self.crow_indices[1:] = degrees.cumsum(0)
+
+    def extra_repr(self) -> str:
+        """Return the text in the parentheses of the representation."""
+        shape = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{shape}, bias={self.bias is not None}, nnz={len(self.values)}"
+
+    def _row_indices(self) -> torch.Tensor:
+        rows = torch.arange(self.out_features, device=self.values.device)
+        return rows.repeat_interleave(self.crow_indices.diff(), output_size=len(self.values))
+
+
+LINEARS.add(SparseLinear.forward)
+
+
+def _is(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a module computes as `kind` does, and nothing else when it is called."""
+    return type(module).forward is kind.forward and not private.is_hooked(module)
+
+
+class SparseSequential(nn.Sequential):
+    """A ``torch.nn.Sequential`` that computes runs of SparseLinear and ReLU as one operation each.
+
+    Activations stay in the layout of gbdnn within a run. Modules with hooks are called by
+    themselves, and all are while hooks for all modules are registered.
+
+    Parameters
+    ----------
+    *modules : torch.nn.Module
+        As for ``torch.nn.Sequential``.
+
+    Examples
+    --------
+    >>> import torch, gbdnn.torch
+    >>> from gbdnn.torch import SparseLinear, SparseSequential
+    >>> _ = torch.manual_seed(0)
+    >>> model = SparseSequential(
+    ...     SparseLinear(64, 100, density=0.1), torch.nn.ReLU(), SparseLinear(100, 10, density=0.3)
+    ... )
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> x, y = torch.rand(32, 64), torch.randint(10, (32,))
+    >>> torch.nn.functional.cross_entropy(model(x), y).backward()
+    >>> optimizer.step()
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
+        """Return the output of the last module."""
+        parts, k = [*self._modules.values()], 0
+        if private.is_watched():
+            return super().forward(input)
+        while k < len(parts):
+            layers: list[nn.Module] = []
+            relu: list[bool] = []
+            while k < len(parts) and _is(parts[k], SparseLinear):
+                layers.append(parts[k])
+                k += 1
+                relu.append(k < len(parts) and _is(parts[k], nn.ReLU))
+                k += relu[-1]
+            if layers:
+                input = computed(input, layers, relu)  # noqa: A001
+            else:
+                input = parts[k](input)  # noqa: A001
+                k += 1
+        return input

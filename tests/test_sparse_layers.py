@@ -1,0 +1,378 @@
+"""`gbdnn.torch.SparseLinear` and `SparseSequential`: as a dense layer with a mask, in any loop."""
+
+import copy
+import io
+import math
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn import errors
+
+torch = pytest.importorskip("torch")
+import gbdnn.torch as gt  # noqa: E402
+from gbdnn.kernels import trainable  # noqa: E402
+from gbdnn.torch import passes  # noqa: E402
+
+nn, F = torch.nn, torch.nn.functional
+
+pytestmark = pytest.mark.frameworks
+
+
+@pytest.fixture(autouse=True)
+def fixed():
+    threads = torch.get_num_threads()
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+def layer(n, m, *, dtype=torch.float64, bias=True, density=0.3):
+    """A layer whose outputs have different numbers of edges, and one has none."""
+    mask = torch.rand(m, n) < density * torch.linspace(0.2, 1.8, m)[:, None]
+    mask[m // 2] = False
+    return gt.SparseLinear(n, m, bias, mask=mask, dtype=dtype)
+
+
+def network(*sizes, kind=gt.SparseSequential, **options):
+    parts = [part for n, m in pairwise(sizes) for part in (layer(n, m, **options), nn.ReLU())]
+    return kind(*parts[:-1])
+
+
+def dense_of(model):
+    """The same modules with masked dense weights."""
+    made = nn.Sequential(*(copy.deepcopy(x) for x in model))
+    for k, part in enumerate(made):
+        if isinstance(part, gt.SparseLinear):
+            made[k] = part.to_dense()
+    return made
+
+
+def masks(model):
+    return [x.weight.detach().to_dense() != 0 for x in model if isinstance(x, gt.SparseLinear)]
+
+
+def at_edges(part, weight):
+    """Values of a dense weight in the order of the layer's values."""
+    rows = torch.arange(part.out_features).repeat_interleave(part.crow_indices.diff())
+    return weight[rows, part.col_indices.long()]
+
+
+def near(found, expected):
+    within = 1e-4 if found.dtype == torch.float32 else 1e-10
+    torch.testing.assert_close(found, expected, rtol=within, atol=within)
+
+
+def agrees(model, shape, dtype=torch.float64):
+    """Compare outputs and all gradients with those of dense layers."""
+    dense = dense_of(model)
+    x = torch.randn(*shape, dtype=dtype).requires_grad_()
+    y, z = model(x), dense(x)
+    near(y, z)
+    d = torch.randn_like(z)
+    near(*(torch.autograd.grad(each, x, d, retain_graph=True)[0] for each in (y, z)))
+    y.backward(d)
+    z.backward(d)
+    for part, other in zip(model, dense, strict=True):
+        if isinstance(part, gt.SparseLinear):
+            near(part.values.grad, at_edges(part, other.weight.grad))
+            if part.bias is not None:
+                near(part.bias.grad, other.bias.grad)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 17, 300])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equals_dense_layers(dtype, bias, batch):
+    agrees(network(60, 50, 40, 5, dtype=dtype, bias=bias), (batch, 60), dtype)
+    model = gt.SparseSequential(layer(60, 50, dtype=dtype), layer(50, 30, dtype=dtype), nn.ReLU())
+    agrees(model, (batch, 60), dtype)
+
+
+@pytest.mark.parametrize("shape", [(20,), (3, 20), (2, 3, 20), (2, 1, 3, 20), (2, 0, 20)])
+def test_shapes_of_inputs(shape):
+    agrees(network(20, 30, 7), shape)
+
+
+def test_threads_do_not_change_results(monkeypatch):
+    monkeypatch.setattr(passes, "_WORK", 1)  # every call has work for all threads
+    found = []
+    for threads in (1, 3, 8):
+        torch.manual_seed(1)
+        torch.set_num_threads(threads)
+        model = network(60, 50, 40, dtype=torch.float32)
+        x = torch.randn(200, 60).requires_grad_()
+        model(x).square().sum().backward()
+        found.append([x.grad, *(y.grad for y in model.parameters())])
+        (edges,) = (e for c, _, e in passes._edges.values() if c is model[0].crow_indices)
+        assert next(iter(edges.plans.values())).threads == threads
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_panels(monkeypatch):
+    """Edges by panel have another order than values."""
+    monkeypatch.setattr(trainable.costs, "training_panel_rows", lambda edges, n, m: 16)
+    model = network(60, 50, 40)
+    assert model[0](torch.zeros(1, 60, dtype=torch.float64)).shape == (1, 50)
+    (edges,) = (e for c, _, e in passes._edges.values() if c is model[0].crow_indices)
+    assert edges.taken is not None
+    assert not torch.equal(edges.taken, edges.inverse)
+    agrees(model, (33, 60))
+
+
+def test_gradcheck():
+    x = torch.randn(5, 9, dtype=torch.float64, requires_grad=True)
+    model = network(9, 8, 4)
+    names = [name for name, _ in model.named_parameters()]
+
+    def call(x, *tensors):
+        given = dict(zip(names, tensors, strict=True))
+        return torch.func.functional_call(model, given, (x,))
+
+    assert torch.autograd.gradcheck(call, (x, *model.parameters()))
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: torch.optim.SGD(x, 0.1, momentum=0.9), lambda x: torch.optim.Adam(x, fused=True),
+    lambda x: torch.optim.AdamW(x, 0.01), lambda x: torch.optim.RMSprop(x, 0.001),
+    lambda x: torch.optim.Adagrad(x),
+])  # fmt: skip
+def test_optimizers_equal_masked_dense_layers(make):
+    model = network(30, 40, 5)
+    dense, kept = dense_of(model), masks(model)
+    x, y = torch.randn(50, 30, dtype=torch.float64), torch.randint(5, (50,))
+    for net in (model, dense):
+        optimizer = make(net.parameters())
+        for _ in range(6):
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            if net is dense:
+                for part, mask in zip(net[::2], kept, strict=True):
+                    part.weight.grad *= mask
+            optimizer.step()
+    near(model(x), dense(x))
+
+
+def test_inputs_that_are_not_contiguous():
+    model = network(20, 30, 7)
+    dense = dense_of(model)
+    wide = torch.randn(40, 60, dtype=torch.float64)
+    for x in (wide[:, :20].T.contiguous().T, wide[::2, ::3], wide[:1, :20].expand(9, 20),
+              torch._neg_view(wide[:, :20])):  # fmt: skip
+        near(model(x), dense(x))
+    model(wide[:, :20]).sum().backward()  # the gradient is expanded
+    dense(wide[:, :20]).sum().backward()
+    near(model[0].values.grad, at_edges(model[0], dense[0].weight.grad))
+
+
+def test_nan_stays_nan():
+    model = network(20, 30, 7)
+    for value in (math.nan, math.inf):
+        x = torch.randn(5, 20, dtype=torch.float64)
+        x[2] = value
+        found, expected = model(x), dense_of(model)(x)
+        assert found[2].isnan().any()
+        finite = expected.isfinite().all(1)
+        assert finite.any()
+        near(found[finite], expected[finite])
+
+
+def test_copies_and_checkpoints():
+    model = network(20, 30, 7)
+    x = torch.randn(5, 20, dtype=torch.float64)
+    expected = model(x)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        assert torch.equal(other(x), expected)
+    with torch.no_grad():
+        model[0].values.mul_(2)
+    assert not torch.equal(model(x), expected)
+    file.seek(0)
+    model.load_state_dict(torch.load(file))
+    assert torch.equal(model(x), expected)
+    other = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64)
+    same = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64)
+    same(x)
+    same.load_state_dict(other.state_dict())  # another pattern of the same size
+    assert torch.equal(same(x), other(x))
+    empty = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64, device="meta")
+    with pytest.raises(errors.ArgumentError, match="meta"):
+        empty(x)
+    empty.to_empty(device="cpu").load_state_dict(other.state_dict())
+    assert torch.equal(empty(x), other(x))
+    empty.double().float()
+    near(empty(x.float()), other(x).float())
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_activation_checkpoints(reentrant):
+    model, found = network(20, 30, 7), []
+    x = torch.randn(5, 20, dtype=torch.float64).requires_grad_()
+    for call in (
+        model,
+        lambda x: torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant),
+    ):
+        model.zero_grad()
+        call(x).square().sum().backward()
+        found.append(model[0].values.grad.clone())
+    assert torch.equal(*found)
+
+
+def test_compiled_graphs():
+    model = network(20, 30, 7, kind=nn.Sequential)
+    model.append(gt.SparseSequential(layer(7, 9), nn.ReLU()))
+    torch._dynamo.reset()
+    program = torch.compile(model, fullgraph=True, backend="aot_eager")
+    x = torch.randn(5, 20, dtype=torch.float64).requires_grad_()
+    found = []
+    for call in (program, model):
+        model.zero_grad()
+        y = call(x)
+        y.square().sum().backward()
+        found.append([y, x.grad.clone(), model[0].values.grad.clone()])
+        x.grad = None
+    for one, other in zip(*found, strict=True):
+        near(one, other)
+
+
+def test_what_is_not_supported_is_an_error():
+    part = layer(20, 7)
+    x = torch.randn(5, 20, dtype=torch.float64)
+    for call in (
+        lambda: torch.vmap(part)(x),
+        lambda: torch.func.grad(lambda y: part(y).sum())(x),
+        lambda: torch.jit.trace(part, x),
+    ):
+        with pytest.raises(errors.ArgumentError, match=r"neither torch\.func"):
+            call()
+    y = x.requires_grad_()
+    (dx,) = torch.autograd.grad(part(y).square().sum(), y, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dx.sum().backward()
+    for wrong, kind, match in (
+        (x.float(), errors.ArgumentError, "float32"), (x.to("meta"), errors.ArgumentError, "meta"),
+        (x[:, 1:], errors.ShapeError, r"\(5, 19\), expected \(\.\.\., 20\)"),
+        (x.to_sparse(), errors.ArgumentError, "CPU"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=match):
+            part(wrong.detach())
+    with pytest.raises(errors.ArgumentError, match="float16"):
+        copy.deepcopy(part).half()(x.detach().half())
+    part.col_indices[0] = 99
+    with pytest.raises(errors.ArgumentError, match="col_indices"):
+        part(x)
+    part = layer(20, 7)
+    part.values = nn.Parameter(part.values[1:].detach())
+    with pytest.raises(errors.ShapeError, match="values have shape"):
+        part(x)
+
+
+def test_wrong_arguments():
+    for options in ({}, {"density": 0.5, "mask": torch.ones(3, 4)}):
+        with pytest.raises(errors.ArgumentError, match="either density or mask"):
+            gt.SparseLinear(4, 3, **options)
+    with pytest.raises(errors.ShapeError, match=r"\(4, 3\), expected \(3, 4\)"):
+        gt.SparseLinear(4, 3, mask=torch.ones(4, 3))
+    part = gt.SparseLinear(4, 3, density=0.5)
+    for call in (lambda x: gt.SparseLinear(4, 3, density=x), part.rewire,
+                 lambda x: gt.SparseLinear.from_dense(nn.Linear(4, 3), x)):  # fmt: skip
+        for wrong in (-0.1, 1.5, math.nan):
+            with pytest.raises(errors.ArgumentError, match="between 0 and 1"):
+                call(wrong)
+    with pytest.raises(errors.ShapeError, match="score"):
+        part.rewire(0.5, torch.ones(4, 3))
+
+
+def test_dense_and_back():
+    linear = nn.Linear(20, 9).eval()
+    with torch.no_grad():
+        linear.weight[:, 3:] = 0
+    part = gt.SparseLinear.from_dense(linear)
+    assert len(part.values) == 27
+    assert not part.training
+    assert torch.equal(part.to_dense().weight, linear.weight)
+    assert torch.equal(part.weight.to_dense(), linear.weight)
+    assert part.weight.values().data_ptr() == part.values.data_ptr()
+    some = gt.SparseLinear.from_dense(linear, density=0.1)
+    assert len(some.values) == 18
+    assert some.values.abs().min() >= linear.weight[linear.weight != 0].abs().sort().values[9]
+    Y = gbdnn.infer(gbdnn.io.from_torch(nn.Sequential(part)), np.ones((2, 20), np.float32))
+    near(torch.from_numpy(Y.to_dense(fill_value=0)).float(), part(torch.ones(2, 20)).detach())
+
+
+@pytest.mark.parametrize("with_score", [False, True])
+def test_rewiring(with_score):
+    part = layer(40, 30)
+    optimizer = torch.optim.Adam(part.parameters(), 0.01)
+    x = torch.randn(50, 40, dtype=torch.float64)
+    part(x).square().sum().backward()
+    optimizer.step()
+    before = part.weight.detach().to_dense()
+    moments = torch.zeros_like(before)
+    moments[before != 0] = optimizer.state[part.values]["exp_avg"]
+    score = torch.randn(30, 40, dtype=torch.float64) if with_score else None
+    part.rewire(0.25, score, [optimizer])
+    nnz, count = len(part.values), int(0.25 * len(part.values))
+    rows = torch.arange(30).repeat_interleave(part.crow_indices.diff())
+    now = torch.zeros_like(before, dtype=torch.bool)
+    now[rows, part.col_indices.long()] = True
+    assert now.sum() == nnz  # no edge twice
+    old = before != 0
+    new, dropped = now & ~old, old & ~now
+    assert new.sum() == dropped.sum() == count
+    assert before[dropped].abs().max() <= before[old & now].abs().min()
+    if with_score:
+        assert score[new].abs().min() >= score[~old & ~new].abs().max()
+    after, carried = (torch.zeros_like(before) for _ in range(2))
+    after[now], carried[now] = part.values.detach(), optimizer.state[part.values]["exp_avg"]
+    assert torch.equal(after, before * (old & now))
+    assert torch.equal(carried, moments * (old & now))
+    near(part(x), x @ after.T + part.bias)
+    full = gt.SparseLinear(4, 3, density=1)
+    full.rewire(0.5)  # there is no free place
+    assert len(full.values) == 12
+
+
+def test_hooks_leave_the_run():
+    model = network(20, 30, 20, 7)
+    x = torch.randn(5, 20, dtype=torch.float64)
+    expected, seen = model(x), []
+    hooks = [model[2].register_forward_hook(lambda *given: seen.append(given[2].shape)),
+             model[1].register_forward_pre_hook(lambda *given: seen.append(1)),
+             model[4].register_full_backward_hook(lambda *given: seen.append(2))]  # fmt: skip
+    y = model(x)
+    near(y, expected)
+    y.sum().backward()
+    assert seen == [1, (5, 20), 2]
+    for hook in hooks:
+        hook.remove()
+    hook = nn.modules.module.register_module_forward_hook(lambda *given: seen.append(given[0]))
+    near(model(x), expected)
+    hook.remove()
+    assert seen[3:] == [*model, model]
+
+
+def test_a_run_is_one_node():
+    model = network(20, 30, 7)
+    node = model(torch.randn(5, 20, dtype=torch.float64)).grad_fn
+    names = set()
+    while node:
+        names.add(type(node).__name__)
+        node = next((x for x, _ in node.next_functions if x), None)
+    assert names <= {"_FunctionBackward", "ViewBackward0", "AccumulateGrad"}
+    assert "_FunctionBackward" in names
+    assert not model(torch.randn(5, 20, dtype=torch.float64))[:, :0].numel()
+
+
+def test_autocast_computes_in_the_dtype_of_the_layer():
+    part = layer(20, 7, dtype=torch.float32)
+    x = torch.randn(5, 20)
+    with torch.autocast("cpu", torch.bfloat16):
+        full, half = part(x), part(x.bfloat16())
+    assert torch.equal(full, part(x))
+    assert torch.equal(half, part(x.bfloat16().float()))
