@@ -84,6 +84,8 @@ class Pattern:
         order = np.argsort(degrees[:, 0], kind="stable")
         if self.is_dense or self._panels > 1 or not by_degree:
             order = np.arange(ncols)
+        # Compiled tiles of several columns rely on ascending degrees, except among pairs.
+        self._paired = bool((np.diff(degrees[order, 0]) < 0).any())
         self.places = order.astype(np.uint32)
         self.indptr = np.zeros(self._panels * ncols + 1, np.int64)
         np.cumsum(degrees[order].T, out=self.indptr[1:])
@@ -148,7 +150,7 @@ class Pattern:
         return self._record(
             nrows=self.nrows, ncols=self.ncols, indptr=self.indptr, rows=self.rows,
             weights=self.weights, bias=self.bias, bias_step=1, places=self.places,
-            pairs=self._no_pairs, limits=self.limits, panels=self._panels,
+            pairs=self._no_pairs, limits=self.limits, panels=self._panels, paired=self._paired,
         )  # fmt: skip
 
     def backward_record(self, limits: np.ndarray) -> Record:

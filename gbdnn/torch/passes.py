@@ -271,30 +271,33 @@ class _Function(torch.autograd.Function):
 
 def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.Tensor:
     """Return the activations of consecutive SparseLinear modules, with ReLU where `relu` says."""
-    first, last = layers[0].values, layers[-1].out_features
-    if x.ndim < 1 or x.shape[-1] != layers[0].in_features:
-        wanted = layers[0].in_features
-        raise ShapeError(f"the input has shape {(*x.shape,)}, expected (..., {wanted})")
-    flat = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    flat = flat.to(first.dtype) if torch.is_autocast_enabled("cpu") else flat
     lists = [[f.values for f in layers], [f.bias for f in layers]]
     lists += [[f.crow_indices for f in layers], [f.col_indices for f in layers]]
-    shape = (*x.shape[:-1], last)
-    if torch.compiler.is_compiling():
-        return _operator(flat, *lists, relu)[0].view(shape)
-    if private.records():
+    tensors, dtype = [y for each in lists for y in each], layers[0].values.dtype
+    is_graph = torch.compiler.is_compiling()
+    if not is_graph and private.records():
         raise ArgumentError(
             "SparseLinear supports neither torch.func nor torch.jit.trace nor modes that intercept"
             " operations; use to_dense() for them"
         )
-    tensors = [flat, *(y for each in lists for y in each if y is not None)]
-    for y in tensors:
-        if y.device.type != "cpu" or y.layout != torch.strided:
-            raise ArgumentError(f"SparseLinear computes on the CPU, not with tensors on {y.device}")
-        if y.is_floating_point() and y.dtype != first.dtype:
-            raise ArgumentError(f"the input has dtype {flat.dtype}, the layer {first.dtype}")
-    if first.dtype not in (torch.float32, torch.float64):
-        raise ArgumentError(f"SparseLinear computes in float32 and float64, not in {first.dtype}")
-    return _Function.apply(flat.resolve_neg(), relu, *(y for each in lists for y in each)).view(
-        shape
-    )
+    for y in (x, *tensors):
+        if y is not None and (y.device.type != "cpu" or y.layout != torch.strided):
+            raise ArgumentError(
+                "SparseLinear computes with strided tensors on the CPU, not with"
+                f" {y.layout} on {y.device}"
+            )
+    if dtype not in (torch.float32, torch.float64):
+        raise ArgumentError(f"SparseLinear computes in float32 and float64, not in {dtype}")
+    if x.ndim < 1 or x.shape[-1] != layers[0].in_features:
+        wanted = layers[0].in_features
+        raise ShapeError(f"the input has shape {(*x.shape,)}, expected (..., {wanted})")
+    flat = x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    flat = flat.to(dtype) if torch.is_autocast_enabled("cpu") else flat
+    for y in (flat, *tensors[: 2 * len(layers)]):
+        if y is not None and y.dtype != dtype:
+            raise ArgumentError(f"the input or a parameter has dtype {y.dtype}, expected {dtype}")
+    if is_graph:
+        out = _operator(flat, *lists, relu)[0]
+    else:
+        out = _Function.apply(flat.resolve_neg(), relu, *tensors)
+    return out.view(*x.shape[:-1], layers[-1].out_features)
