@@ -126,7 +126,7 @@ def _stepper(
         with torch.no_grad():
             for layer, mask in zip(converted, masks, strict=False):
                 layer.weight.mul_(mask)
-        return {"seconds": process_time() - began, "loss": float(loss)}
+        return {"seconds": process_time() - began, "loss": loss.item()}
 
     return step
 
