@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib
 import json
 import os
 import re
@@ -165,10 +166,9 @@ class Reader:
         try:
             self.index = read_json(self.path / INDEX)
         except MissingFileError as err:
-            from gbdnn.io.store.parts import unfinished  # it imports this module
-
+            parts = importlib.import_module("gbdnn.io.store.parts")  # it imports this module
             what = f"not a complete store; the file {INDEX} is missing, which is written last"
-            raise MissingFileError(f"{self.path}: {unfinished(self.path) or what}") from err
+            raise MissingFileError(f"{self.path}: {parts.unfinished(self.path) or what}") from err
         more = _CONTENTS.get(str(self.index.get("kind")), {})
         form = {"kind": str, "shards": [SHARD_FORM], **more}
         require_form(self.index, form, f"{self.path / INDEX}: index")
