@@ -53,7 +53,7 @@ class _Edges(Pattern):
             raise ArgumentError("crow_indices and col_indices are not those of a CSR matrix")
         if len(columns) and not 0 <= columns.min() <= columns.max() < rows:
             raise ArgumentError(f"col_indices must be from 0 to {rows - 1}")
-        super().__init__(LayerInfo((rows, n), len(numbers), 1.0, str(dtype)[6:]), numbers)
+        super().__init__(LayerInfo((rows, n), len(numbers), 1.0, np.dtype(str(dtype)[6:])), numbers)
         order = self.order()
         self.taken = None if order is None else torch.from_numpy(order)
         self.inverse = None if self.taken is None else self.taken.argsort()

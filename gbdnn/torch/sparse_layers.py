@@ -92,9 +92,10 @@ class SparseLinear(nn.Module):
         if (density is None) == (mask is None):
             raise ArgumentError("pass either density or mask")
         if mask is None:
-            if not 0 <= as_number(density, "density") <= 1:
+            share = as_number(density, "density")
+            if not 0 <= share <= 1:
                 raise ArgumentError(f"density must be between 0 and 1, not {density}")
-            degree = round(density * in_features) or min(1, in_features * math.ceil(density))
+            degree = round(share * in_features) or min(1, in_features * math.ceil(share))
             scores = torch.rand(out_features, in_features, device=device)
             columns = scores.topk(degree).indices.sort().values.flatten()
             starts = torch.arange(out_features + 1, device=device) * degree
@@ -145,7 +146,7 @@ class SparseLinear(nn.Module):
         made = cls(n, m, bias is not None, mask=mask, **options)
         with torch.no_grad():
             made.values.copy_(weight[mask])
-            if bias is not None:
+            if made.bias is not None:
                 made.bias.copy_(bias)
         return made.train(linear.training)
 
