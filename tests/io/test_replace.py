@@ -39,8 +39,19 @@ def content(path):
     return {file: file.read_bytes() for file in files}
 
 
-@pytest.mark.parametrize("name", WRITERS)
+NEEDS_TORCH = {"write_torch", "out.pt"}
+
+
+def marked(names):
+    """The names, with the mark of those that need PyTorch."""
+    mark = pytest.mark.frameworks
+    return [pytest.param(x, marks=mark) if x in NEEDS_TORCH else x for x in names]
+
+
+@pytest.mark.parametrize("name", marked(WRITERS))
 def test_a_writer_replaces_only_with_replace(tmp_path, name):
+    if name in NEEDS_TORCH:
+        pytest.importorskip("torch")
     path, write = tmp_path / "out", WRITERS[name]
     write(path)
     if name in FILES:
@@ -70,8 +81,10 @@ def signature(x):
     return inspect.signature(x).parameters if inspect.isfunction(x) else ()
 
 
-@pytest.mark.parametrize("name", ["out", "out.onnx", "out.pt", "out.mtx"])
+@pytest.mark.parametrize("name", marked(["out", "out.onnx", "out.pt", "out.mtx"]))
 def test_convert_replaces_only_with_replace(tmp_path, name):
+    if name in NEEDS_TORCH:
+        pytest.importorskip("torch")
     source, path = tmp_path / "net", tmp_path / name
     gbdnn.save(CHAIN, source)
     to = "onnx" if name.endswith("mtx") else None  # a file of any name
