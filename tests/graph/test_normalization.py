@@ -111,8 +111,8 @@ def test_errors():
 
 def test_a_weight_that_no_edge_has():
     G = networkx.Graph([(0, 1, {"length": 2.0}), (1, 2)])
-    with pytest.raises(errors.ArgumentError, match="no edge has the attribute weight='lenght'"):
-        graph.normalized(G, "mean", weight="lenght")
+    with pytest.raises(errors.ArgumentError, match="no edge has the attribute weight='no such'"):
+        graph.normalized(G, "mean", weight="no such")
     for weight in ("length", "weight", None):  # edges without it have weight 1
         assert graph.normalized(G, "mean", weight=weight).nvals == 4
 
