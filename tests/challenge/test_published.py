@@ -33,3 +33,11 @@ def test_every_table_of_cusparse_is_there():
         ("table V", "NVIDIA V100"): 9, ("table V", "NVIDIA GTX 1080"): 6,
         ("table VI", "NVIDIA V100"): 9, ("table VI", "NVIDIA GTX 1080"): 8,
     }  # fmt: skip
+
+
+def test_rates_have_machine_and_source():
+    for each in PUBLISHED:
+        assert each.machine and each.source and each.where  # noqa: PT018
+        assert each.edges == each.layers * 32 * each.neurons
+        assert each.effective == (each.system == "SNICIT")
+    assert len({(each.system, each.neurons, each.layers) for each in PUBLISHED}) == len(PUBLISHED)

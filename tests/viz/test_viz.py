@@ -1,6 +1,7 @@
 """Plots show the report's numbers and leave nothing behind."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,16 +20,9 @@ from gbdnn.viz import figures
 
 def record(layer, block=0, *, alive=4, distinct=4, entries=8, kernel="full", seconds=0.25):
     return gbdnn.inference.LayerStats(
-        layer=layer,
-        block=block,
-        inputs=5,
-        alive=alive,
-        distinct=distinct,
-        entries=entries,
-        engine="auto",
-        kernel=kernel,
-        seconds=seconds,
-    )
+        layer=layer, block=block, inputs=5, alive=alive, distinct=distinct, entries=entries,
+        engine="auto", kernel=kernel, seconds=seconds,
+    )  # fmt: skip
 
 
 RECORDS = [
@@ -39,24 +33,14 @@ RECORDS = [
 ]
 
 
-def outcome(neurons=1024, *, deduplicate=False, inputs=60_000, seconds=2.0, **others):
+def outcome(neurons=1024, *, deduplicate=False, inputs=60_000, seconds=2.0):
     """What gbdnn challenge --json writes, but for what is not plotted."""
+    edges = 120 * 32 * neurons
     return {
-        "problem": {
-            "neurons": neurons,
-            "layers": 120,
-            "inputs": inputs,
-            "edges": 120 * 32 * neurons,
-        },
-        "machine": {"processor": "Mine"},
-        "versions": {"gbdnn": "9.9"},
-        "nthreads": 2,
-        "workers": None,
-        "engine": "auto",
-        "deduplicate": deduplicate,
-        "seconds_median": seconds,
-        **others,
-    }
+        "problem": {"neurons": neurons, "layers": 120, "inputs": inputs, "edges": edges},
+        "machine": {"processor": "Mine"}, "versions": {"gbdnn": "9.9"}, "nthreads": 2,
+        "workers": None, "engine": "auto", "deduplicate": deduplicate, "seconds_median": seconds,
+    }  # fmt: skip
 
 
 EVERY = [
@@ -105,21 +89,6 @@ def test_activity():
     np.testing.assert_array_equal(
         line(right, "density (right)").get_ydata(), [0.2, 1.0, np.nan, np.nan]
     )
-    assert {text.get_text() for text in ax.get_legend().get_texts()} == {
-        "inputs alive",
-        "distinct inputs alive",
-        "density (right)",
-    }
-
-
-def test_activity_where_there_is_no_density():
-    ax = viz.plot_activity(RECORDS, layers=9)
-    assert ax.figure.axes == [ax]
-    assert len(line(ax, "inputs alive").get_ydata()) == 9
-    bottom, top = ax.get_ylim()
-    assert bottom == 0 < 60 < top
-    nothing = viz.plot_activity([record(0, alive=0, distinct=0, entries=0)], neurons=4)
-    assert np.isnan(nothing.figure.axes[1].lines[0].get_ydata()).all()
 
 
 def test_layer_times_by_kernel():
@@ -127,7 +96,6 @@ def test_layer_times_by_kernel():
     assert found.keys() == {"full kernel", "sparse kernel"}
     np.testing.assert_allclose(found["sparse kernel"], [500, 1000, 0, 0])
     np.testing.assert_allclose(found["full kernel"], [0, 250, 0, 250])
-    assert len(steps(viz.plot_layer_times(RECORDS, layers=6))["full kernel"]) == 6
 
 
 def bars(ax):
@@ -146,45 +114,11 @@ def test_edge_rates():
     assert sum(map(len, bars(viz.plot_edge_rates([])).values())) == len(PUBLISHED)
 
 
-def test_outcomes_that_differ_have_bars_of_their_own():
-    given = [
-        outcome(), outcome(engine="full"), outcome(engine="fused"), outcome(nthreads=1),
-        outcome(workers=3), outcome(deduplicate=True), outcome(inputs=50), outcome(), outcome(),
-    ]  # fmt: skip
-    ax = viz.plot_edge_rates(given, published=())
-    left = [bar.get_x() for each in ax.containers for bar in each.patches]
-    assert np.diff(left).min() > 0.9 * ax.containers[0].patches[0].get_width()
-    labels = [each.get_label() for each in ax.containers]
-    assert len(set(labels)) == len(given)
-
-
 def test_effective_rates_are_marked():
     ax = viz.plot_edge_rates([outcome(), outcome(deduplicate=True), outcome(inputs=50)])
-    for bar in ax.containers:
-        effective = "EFFECTIVE" in bar.get_label()
-        assert all((patch.get_hatch() is not None) == effective for patch in bar.patches)
-    labels = [each.get_label() for each in ax.containers if "gbdnn" in each.get_label()]
-    assert ["EFFECTIVE" in label for label in labels] == [False, True, False]
-    assert "50 inputs" in labels[2]
-    assert labels == [text.get_text() for text in ax.get_legend().get_texts()[:3]]
-
-
-def test_published_rates_have_machine_and_source():
-    for each in PUBLISHED:
-        assert each.machine
-        assert each.source
-        assert each.where
-        assert each.neurons in (1024, 4096, 16384, 65536)
-        assert each.layers in (120, 480, 1920)
-        assert each.edges == each.layers * 32 * each.neurons
-        assert each.effective == (each.system == "SNICIT")
-    problems = [(each.system, each.neurons, each.layers) for each in PUBLISHED]
-    assert len(set(problems)) == len(problems)
-    checked = {each.system: each.checked for each in PUBLISHED}
-    labels = bars(viz.plot_edge_rates([])).keys()
-    assert {label.split(" (")[0] for label in labels} == {
-        system + ("" if is_checked else "*") for system, is_checked in checked.items()
-    }
+    mine = [bars for bars in ax.containers if "gbdnn" in bars.get_label()]
+    assert ["EFFECTIVE" in bars.get_label() for bars in mine] == [False, True, False]
+    assert [bars.patches[0].get_hatch() is not None for bars in mine] == [False, True, False]
 
 
 def test_an_outcome_is_plotted_as_it_is_told():
@@ -223,24 +157,17 @@ def test_the_axes_given_are_used(plot, report):
 @pytest.mark.parametrize(
     ("plot", "report", "match"),
     [
-        (viz.plot_activity, [], "no records"),
-        (viz.plot_layer_times, [], "no records"),
+        (viz.plot_activity, [], "no records"), (viz.plot_layer_times, [], "no records"),
         (viz.run_figure, [], "no records"),
         (viz.plot_edge_rates, [{}], "challenge --json: KeyError.'problem'"),
+        (partial(viz.plot_activity, neurons=[3, 3]), RECORDS, "neurons has 2 values, .* 4 layers"),
+        (partial(viz.plot_layer_times, layers=2), RECORDS, "record of layer 3, but layers=2"),
+        (partial(viz.plot_edge_rates, published=()), [], "no edge rates"),
     ],
-)
+)  # fmt: skip
 def test_nothing_to_plot(plot, report, match):
     with pytest.raises(errors.ArgumentError, match=match):
         plot(report)
-
-
-def test_arguments_that_do_not_fit():
-    with pytest.raises(errors.ArgumentError, match=r"neurons has 2 values, but .* 4 layers"):
-        viz.plot_activity(RECORDS, neurons=[3, 3])
-    with pytest.raises(errors.ArgumentError, match="a record of layer 3, but layers=2"):
-        viz.plot_layer_times(RECORDS, layers=2)
-    with pytest.raises(errors.ArgumentError, match="no edge rates"):
-        viz.plot_edge_rates([], published=())
 
 
 # Files
