@@ -135,15 +135,6 @@ class Listed(nn.Module):
         return x
 
 
-class Keyed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.parts = nn.ModuleDict({"up": linear(), "down": linear()})
-
-    def forward(self, x):
-        return self.parts["down"](self.parts["up"](x))
-
-
 def linear(**options):
     return nn.Linear(WIDTH, WIDTH, **options)
 
@@ -178,7 +169,6 @@ MODULES = {
     "encoder": (lambda: nn.TransformerEncoder(encoder_layer(activation="gelu"), 2), 4),
     "attention": (Attention, 1),
     "module list": (Listed, 2),
-    "module dict": (Keyed, 2),
     "residual": (Block, 2),
     "batch norm": (
         lambda: nn.Sequential(linear(bias=False), nn.BatchNorm1d(WIDTH), nn.ReLU(), linear()), 2),
@@ -194,7 +184,7 @@ def context(function):
     return function
 
 
-@pytest.fixture(params=MODULES)
+@pytest.fixture
 def pair(request):
     """The accelerated model and the original."""
     make, count = MODULES[request.param]
@@ -500,7 +490,17 @@ def workers(fast, model):
         equal(found[0], model(random(7, WIDTH, seed=k)).detach())
 
 
-@pytest.mark.parametrize("name", CONTEXTS)
+# Contexts that take seconds have few modules by default.
+FEW = {name: ("nested", "parametrized", "attention") for name in ("compiled", "exported")}
+FEW["onnx"] = ("nested", "attention")
+CASES = [
+    pytest.param(module, name, marks=[pytest.mark.slow] * (module not in FEW.get(name, MODULES)))
+    for module in MODULES
+    for name in CONTEXTS
+]
+
+
+@pytest.mark.parametrize(("pair", "name"), CASES, indirect=["pair"])
 def test_matrix(pair, name):
     CONTEXTS[name](*pair)
 

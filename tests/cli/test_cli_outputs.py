@@ -290,7 +290,7 @@ def test_other_commands_write_to_standard_output(made, tmp_path):
         ["infer", made / "net", made / "X", "-o", "-", "--to", "store"],
         ["train", made / "X", made / "X", "-o", "-"],
     ):
-        fails(*command, match="a store is a folder; it cannot be", run=as_process)
+        fails(*command, match="a store is a folder; it cannot be")
 
 
 def test_a_reader_that_ends_first_ends_the_command(made, tmp_path):

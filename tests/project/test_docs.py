@@ -55,6 +55,7 @@ def _logger():
 
 
 @pytest.mark.frameworks
+@pytest.mark.pages
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
 def test_page(page):

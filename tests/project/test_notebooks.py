@@ -26,7 +26,6 @@ NEEDS = {
     "thread_scaling_graph": {"matplotlib"},
     "thread_scaling_yours": {"matplotlib"},
 }
-AS_KEPT = {"training"}  # small already
 
 
 def read(name):
@@ -78,6 +77,7 @@ def test_kept_with_its_outputs(name, notebook_runs):
 
 
 @pytest.mark.frameworks
+@pytest.mark.pages
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEEDS)
 def test_runs(name, monkeypatch):
@@ -90,7 +90,7 @@ def test_runs(name, monkeypatch):
     monkeypatch.delenv("GBDNN_DATA", raising=False)
     notebook = read(name)
     small = [cell for cell in code(notebook) if "small" in cell.metadata.get("gbdnn", {})]
-    assert bool(small) != (name in AS_KEPT)
+    assert small
     for cell in small:
         cell.source += f"\n{cell.metadata.gbdnn.small}"
     client = nbclient.NotebookClient(

@@ -87,7 +87,7 @@ def test_linters_have_one_version():
     assert {each["language"] for each in hooks} == {"system"}
     group = tomllib.loads(text("pyproject.toml"))["dependency-groups"]["lint"]
     assert all(re.fullmatch(r"[\w-]+==[\d.]+", each) for each in group)
-    assert "install '.[test]' --group lint\n  pre-commit run --all-files" in text(".ci/run")
+    assert "install 'gbdnn[test]' --group lint\n  pre-commit run --all-files" in text(".ci/run")
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="needs GNU's sed")

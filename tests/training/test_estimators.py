@@ -73,7 +73,7 @@ def run_check(estimator, check):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("estimator", "check"),
-    list(checks(SparseClassifier(n_jobs=1), SparseRegressor(n_jobs=1))),
+    list(checks(SparseClassifier(epochs=30, n_jobs=1), SparseRegressor(epochs=30, n_jobs=1))),
 )
 def test_check(estimator, check):
     run_check(estimator, check)
@@ -397,6 +397,7 @@ def test_the_default_density_follows_the_sizes(kind):
         assert found == pytest.approx(edges, rel=0.02)
 
 
+@pytest.mark.slow
 def test_default_options_do_not_overfit():
     data, labels = make_classification(4000, 100, n_informative=20, n_classes=5, random_state=0)
     scores = cross_val_score(SparseClassifier((256,), random_state=0), data, labels, cv=3)
