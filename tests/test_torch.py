@@ -491,7 +491,7 @@ def workers(fast, model):
 
 
 # Contexts that take seconds have few modules by default.
-FEW = {name: ("nested", "parametrized", "attention") for name in ("compiled", "exported")}
+FEW = dict.fromkeys(("compiled", "exported"), ("nested", "parametrized", "attention"))
 FEW["onnx"] = ("nested", "attention")
 CASES = [
     pytest.param(module, name, marks=[pytest.mark.slow] * (module not in FEW.get(name, MODULES)))
