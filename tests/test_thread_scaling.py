@@ -1,7 +1,6 @@
 """Statistics of recorded timings are those of NumPy; a study keeps, shows and plots its runs."""
 
 import json
-from itertools import pairwise
 from math import comb
 
 import graphblas as gb
@@ -158,26 +157,6 @@ def test_tables():
     ) == 1  # fmt: skip
     html = Scaling([Run("a < b", "strong", 1, 0, 1.0, 1.0)])._repr_html_()
     assert "<td>a &lt; b<td>" in html
-
-
-@pytest.mark.parametrize(
-    ("counts", "shown"),
-    [
-        ((1, 2), [1, 2]),
-        ((1, 2, 4, 8, 12, 16), [1, 2, 4, 8, 16]),
-        ((1, 2, 4, 8, 16, 24, 32, 48, 56, 64), [1, 2, 4, 8, 16, 32, 64]),
-        ((3, 5, 6), [3, 5]),
-    ],
-)
-def test_labels_do_not_overlap(counts, shown):
-    pytest.importorskip("matplotlib")
-    runs = [Run("a", "strong", n, k, 1 / n, 1.0) for n in counts for k in range(3)]
-    ax = Scaling(runs, machine=MACHINE).plot()
-    ax.figure.canvas.draw()
-    labels = [label for label in ax.get_xticklabels() if label.get_text()]
-    assert {label.get_text() for label in labels} == {str(n) for n in shown}
-    boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: box.x0)
-    assert not [a for a, b in pairwise(boxes) if a.x1 >= b.x0]
 
 
 def test_several_machines_in_one_plot():

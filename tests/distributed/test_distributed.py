@@ -364,16 +364,6 @@ def test_the_balance_as_a_picture(net, X):
         gbdnn.viz.plot_balance(records, of="time")
 
 
-def test_long_names_of_workers_stay_apart():
-    """Hosts of a cluster have names of any length, which may differ at the end only."""
-    pytest.importorskip("matplotlib")
-    names = [f"{'node' * 50}-{worker}" for worker in range(2)]
-    records = [record(k, name) for k, name in enumerate(names)]
-    assert balance(records).workers["worker"].tolist() == names
-    assert balance(records).workers["batches"].tolist() == [1, 1]
-    assert len(gbdnn.viz.plot_balance(records).patches) == 2
-
-
 # What is in flight.
 
 

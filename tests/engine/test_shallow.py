@@ -95,16 +95,6 @@ def test_a_single_input_where_all_edges_have_one_weight(dtype):
     np.testing.assert_array_equal([run(x) for x in inputs(20, 50)], whole)
 
 
-@pytest.mark.parametrize(("late", "width"), [(0, 128), (40, 128), (100, 160)])
-def test_the_caller_takes_more_than_a_thread_that_begins_later(late, width, monkeypatch):
-    """As many more, in tiles of 32, as it can compute in the meantime."""
-    facts = network(MIXED).prepared(choice.NetworkFacts.of)
-    each = facts.edges * costs.speeds().fused + 50 * costs.DENSE_COPY
-    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
-    monkeypatch.setattr(costs, "LATE", late * each)
-    assert choice.division(facts, 50, 200, 2, 1 << 62) == (width, 2)
-
-
 @pytest.fixture
 def now(monkeypatch, on):
     """Threads divide the neurons of any layer; helpers stay while `now` does not increase."""
@@ -237,13 +227,6 @@ def test_a_single_input_of_a_layer_with_more_than_65536_neurons():
     expected = np.maximum(x @ W.toarray(), 0)
     assert np.count_nonzero(expected[0, 65_536:])
     close(gbdnn.compile([W])(x), expected)
-
-
-def test_few_threads_for_small_networks():
-    """A thread more is worth it from some microseconds per layer."""
-    assert costs.sharing_threads(6 * 1000.0, 6) == 1
-    assert costs.sharing_threads(6 * 6000.0, 6) == 2
-    assert 5 < costs.sharing_threads(6 * 100_000.0, 6) < 12
 
 
 def test_neurons_are_divided_without_gaps():
@@ -531,6 +514,7 @@ def test_a_compiled_network_refuses_what_does_not_fit(shape):
         run(np.zeros(shape))
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("engine", ["auto", "graphblas"])
 def test_a_compiled_network_takes_the_features_of_infer(engine, tmp_path):
     """And infer takes those of a compiled network: lists, Series and single inputs."""
@@ -569,6 +553,7 @@ def test_a_compiled_network_takes_the_features_of_infer(engine, tmp_path):
         gbdnn.infer_batches([W], X)
 
 
+@pytest.mark.frameworks
 def test_errors_name_what_converts_a_model(tmp_path):
     torch, linear = pytest.importorskip("torch"), pytest.importorskip("sklearn.neural_network")
     X, y = np.random.default_rng(0).random((20, 3)), np.arange(20) % 2

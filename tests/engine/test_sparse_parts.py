@@ -41,11 +41,6 @@ def test_parts_of_rows_on_threads(nthreads, deduplicate, monkeypatch):
     assert_answer(gbdnn.infer(network(CASE.layers), CASE.X, **options), CASE)
 
 
-def test_threads_get_parts_only_with_enough_work():
-    assert [costs.sparse_parts(work, 10**6, 8) for work in (1e3, 2e7, 1e9)] == [1, 3, 16]
-    assert costs.sparse_parts(1e9, 3, 8) == 6
-
-
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
 def test_the_parts_of_all_threads_fit_the_memory_together(nthreads, monkeypatch):
     """Of 12 bytes an entry, eight matrices of a part on each thread."""

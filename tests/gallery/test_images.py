@@ -3,9 +3,6 @@
 The oracle writes the Fourier series of the images side by side as sums, one matrix for the strip.
 """
 
-from itertools import pairwise
-
-import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -96,31 +93,9 @@ def test_the_strip_s_fourier_series(n, height, width, side, order, threshold):
     np.testing.assert_array_equal(pictures(Y, order), expected >= threshold)
 
 
-def test_an_image_shows_in_the_next_one():
-    images = np.zeros((2, 6, 6))
-    images[0, 3, 5] = 1
-    ink = pictures(features_from_images(images, 24 * 24, threshold=0.3))
-    assert ink[0, :, 18:].any()
-    assert not ink[1].any()
-    images[1, 3, 0] = 1
-    images[0, 3, 5] = 0
-    ink = pictures(features_from_images(images, 24 * 24, threshold=0.3))
-    assert ink[0, :, -1].any()  # between the last column and the next image's first
-    assert ink[1, :, 0].any()
-
-
 def test_images_of_the_right_size_stay_as_they_are():
     images = blobs(6, 32)
     np.testing.assert_array_equal(pictures(features_from_images(images)), images > 0)
-
-
-def test_thin_strokes_survive_a_smaller_image():
-    images = np.zeros((1, 128, 128))
-    images[0, 20:108, 62:65] = 1  # as wide as three quarters of a pixel of 32
-    picture = pictures(features_from_images(images, 1024, threshold=0.4))[0]
-    assert picture[6:26, 15:17].any(axis=1).all()
-    assert not picture[:, :14].any()
-    assert not picture[:, 18:].any()
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1])
@@ -174,20 +149,6 @@ def test_blank_images_stay_blank():
     counts = pictures(features_from_images(images, inputs=9)).sum((1, 2))
     assert (counts.reshape(3, 3)[:, 1] == 0).all()
     assert (counts.reshape(3, 3)[:, [0, 2]] > 0).all()
-
-
-@pytest.mark.parametrize("dtype", ["FP32", np.float64])
-def test_the_matrix_is_iso_sorted_and_row_wise(dtype):
-    Y = features_from_images(digits()[:9], inputs=30, dtype=dtype)
-    assert Y.dtype == gb.dtypes.lookup_dtype(dtype)
-    assert Y.shape == (30, 1024)
-    assert Y.ss.is_iso
-    assert Y.ss.iso_value == 1
-    assert Y.ss.format == "csr"
-    parts = Y.ss.export("csr", sort=False)
-    indptr = parts["indptr"].astype(int)
-    rows = [parts["col_indices"][a:b].astype(int) for a, b in pairwise(indptr)]
-    assert all((np.diff(row) > 0).all() for row in rows)
 
 
 @pytest.mark.parametrize("neurons", [1024, 4096, 65536])

@@ -39,7 +39,9 @@ def test_a_library_of_other_sources_is_not_loaded(tmp_path):
     shutil.copytree(ROOT / "gbdnn", tmp_path / "gbdnn", ignore=ignored)
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {COPIED.strip()}"
     done = python(code, tmp_path)
-    assert done.stdout.split(", ")[0] == loading.library("float32").name, done.stderr
+    assert done.stdout.split(", ")[0] in {each.name for each in loading.FOLDER.iterdir()}, (
+        done.stderr
+    )
     source = tmp_path / "gbdnn" / "kernels" / "compiled" / "rows.c"
     source.write_text(source.read_text().replace("Copies", "copies", 1))
     done = python(code, tmp_path)

@@ -183,20 +183,6 @@ def test_an_input_without_entries_revives_by_a_bias_alone(bias, rule, activation
     assert bool(gbdnn.infer([layer], X, engine="sparse").nvals) == revives
 
 
-def test_columns_of_a_network_are_as_wide_as_what_is_in_them():
-    net = gbdnn.Network([gbdnn.Layer(np.ones((10, 200))), gbdnn.Layer(np.eye(200)[:, :3])])
-    head, *rows = str(net).splitlines()[1:]
-    end = head.index("edges") + len("edges")
-    assert [row[:end].split() for row in rows] == [
-        ["0", "10", "x", "200", "2000"],
-        ["1", "200", "x", "3", "3"],
-    ]
-    assert [row[end : end + 6] for row in rows] == ["  bias"] * 2
-    assert [row.index(shape) for row, shape in zip(rows, ("10 x", "200 x"), strict=True)] == [
-        head.index("shape")
-    ] * 2
-
-
 def test_weights_in_the_orientation_of_pytorch_are_noticed():
     with pytest.raises(gbdnn.errors.ShapeError, match="transpose the weights, as PyTorch"):
         gbdnn.Network([np.ones((4, 3)), np.ones((2, 4))])

@@ -72,11 +72,3 @@ def test_every_public_object_has_an_example(module):
     assert not [
         name for name, thing in found.items() if callable(thing) and ">>> " not in thing.__doc__
     ]
-
-
-def test_there_are_examples():
-    assert {
-        "gbdnn.inference.infer",
-        "gbdnn.model.layer.Layer",
-        "gbdnn.model.network.Network",
-    } <= set(EXAMPLES)

@@ -3,20 +3,8 @@
 import re
 from pathlib import Path
 
-import yaml
-
 DOCS = Path(__file__).parents[2] / "docs"
-_, HEADER, BODY = (DOCS / "paper.md").read_text(encoding="utf-8").split("---\n", 2)
-
-
-def test_header_sections_and_length():
-    header = yaml.safe_load(HEADER)
-    assert {"title", "tags", "authors", "affiliations", "date", "bibliography"} <= set(header)
-    assert re.findall(r"^# (.*)$", BODY, re.MULTILINE) == [
-        "Summary", "Statement of need", "State of the field", "Software design",
-        "Research impact statement", "AI usage disclosure", "Acknowledgements", "References",
-    ]  # fmt: skip
-    assert 750 <= len(BODY.split()) <= 1750
+_, _, BODY = (DOCS / "paper.md").read_text(encoding="utf-8").split("---\n", 2)
 
 
 def test_what_is_cited_is_in_the_bibliography():

@@ -54,13 +54,6 @@ def test_a_release_is_checked_before_it_is_published():
         assert done.returncode == code
 
 
-@pytest.mark.parametrize(
-    "file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda file: file.stem
-)
-def test_files_of_the_host_are_yaml(file):
-    assert isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict)
-
-
 def test_python_versions():
     project = tomllib.loads(text("pyproject.toml"))["project"]
     named = {each.rsplit(" ", 1)[1] for each in project["classifiers"] if ":: 3." in each}

@@ -174,21 +174,3 @@ def test_numbers_in_sentences(docs):
     }
     in_pages("feed-forward blocks with at least 90 % zeros and for the", "how-to/accelerate")
     in_pages("classifier, with 32 inputs or more", "how-to/accelerate")
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
-def test_amdahls_law_is_fitted_from_four_numbers_of_threads(docs, share):
-    """The table of threads has the serial share of speed-ups that follow the law."""
-    tables = docs("tables")
-    for count in (3, 4, 5):
-        threads = [2**k for k in range(count)]
-        rows = [
-            {"program": "fused", "threads": n, "seconds": 1.0, "edges_per_second": 1e9,
-             "speed_up": 1 / (share + (1 - share) / n), "speed_up_low": 1.0, "speed_up_high": 16.0}
-            for n in threads
-        ]  # fmt: skip
-        report = tables.reports()["threads"]
-        network = report["networks"][0] | {"rows": rows}
-        text = tables._scaling([report | {"threads": threads, "networks": [network]}])
-        assert ("serial share" in text) == (count >= 4)
-        assert (f"| {share:.1%} |" in text) == (count >= 4)

@@ -1,7 +1,6 @@
 """Estimators are what scikit-learn expects, and learn."""
 
 import copy
-import pickle
 
 import graphblas as gb
 import numpy as np
@@ -103,12 +102,6 @@ def test_equal_seeds_equal_bits(model):
     assert again.network_.isequal(model.network_)
     other = clone(model).set_params(random_state=1, epochs=1).fit(X, Y)
     assert not other.network_.isequal(model.network_)
-
-
-def test_pickle(model):
-    again = pickle.loads(pickle.dumps(model))  # noqa: S301
-    np.testing.assert_array_equal(again.predict_proba(X_TEST), model.predict_proba(X_TEST))
-    assert again.partial_fit(X, Y).n_iter_ == 101
 
 
 def test_pipeline_scores_and_grid():

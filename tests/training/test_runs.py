@@ -99,7 +99,10 @@ def saved(tmp_path_factory):
         lambda content: content.replace(b"gbdnn.training", b"others.trainin"),
         pytest.param(  # or weights, which PyTorch reads
             lambda content: b"\x10\0\0\0\0\0\0\0{ not json at all",
-            marks=pytest.mark.skipif(not find_spec("torch"), reason="no PyTorch"),
+            marks=[
+                pytest.mark.frameworks,
+                pytest.mark.skipif(not find_spec("torch"), reason="no PyTorch"),
+            ],
         ),
         lambda content: b"some text",
     ],

@@ -370,9 +370,6 @@ def test_a_step_is_the_gradient(sizes, density, inputs, seed):
         assert np.abs(step + gradients[k]).max() < 1e-9 * (1 + np.abs(gradients[k]).max())
 
 
-# -- against PyTorch ----------------------------------------------------------------------------
-
-
 # -- bits ---------------------------------------------------------------------------------------
 
 
@@ -472,15 +469,6 @@ def test_no_epochs():
     assert run.network.isequal(net)
 
 
-def test_another_optimizer_begins_anew():
-    net = network()
-    X, y = data(net)
-    run = gbdnn.train(net, X, y, epochs=1)
-    assert [len(layer.moments) for layer in run.layers] == [1, 1, 1]
-    run = gbdnn.train(run, X, y, epochs=1, optimizer=training.Adam())
-    assert [len(layer.moments) for layer in run.layers] == [2, 2, 2]
-
-
 def test_schedules():
     progress = np.array([0, 0.25, 0.5, 0.75])
     assert training.Constant().factors(progress).tolist() == [1, 1, 1, 1]
@@ -572,15 +560,20 @@ def test_dropout_of_inputs():
     assert same_bits(run, again)
 
 
-@pytest.mark.parametrize("make", [list, np.array, lambda y: np.array(y, object)])
+STRINGS = getattr(np.dtypes, "StringDType", lambda: object)  # NumPy 1 has none
+
+
+@pytest.mark.parametrize(
+    "make", [list, np.array, lambda y: np.array(y, object), lambda y: np.array(y, STRINGS())]
+)
 def test_labels_may_be_strings(make):
     net = network((20, 30, 5), 0.3)
     X, y = data(net, 60)
     y[:5] = np.arange(5)
     names = ["ant", "bee", "cat", "dog", "eel"]
     words = make([names[k] for k in y])
-    for validation in (None, 0.2, (X, words)):
-        numbers = (X, y) if isinstance(validation, tuple) else validation
+    for validation in (None, "stratified", 0.2, (X, words), [X, words]):
+        numbers = (X, y) if isinstance(validation, tuple | list) else validation
         want = gbdnn.train(net, X, y, epochs=2, validation=numbers)
         run = gbdnn.train(net, X, words, epochs=2, validation=validation)
         assert same_bits(run, want)
@@ -605,16 +598,10 @@ def wrong_calls():
         "label": (A, "label 5 of input 7", (net, X, label), {}),
         "negative label": (A, "label -1 of input 7", (net, X, late), {}),
         "fraction": (A, "whole numbers", (net, X, y + 0.5), {"loss": labels}),
-        "NaN": (A, "contains nan", (net, nan, y), {}),
         "sparse NaN": (A, "contains nan", (net, sp.csr_array(nan), y), {}),
         "length": (S, "59 targets.*60 inputs", (net, X, y[:-1]), {}),
         "two labels": (S, "one dimension", (net, X, np.stack([y, y], 1)), {"loss": labels}),
         "outputs": (S, r"expected \(60, 5\)", (net, X, np.zeros((60, 4))), {}),
-        "weights": (S, r"sample_weight has shape \(59,\)", (net, X, y), {"sample_weight": y[1:]}),
-        "negative weight": (A, "not be negative", (net, X, y), {"sample_weight": y - 1.0}),
-        "no weight": (A, "zero", (net, X, y), {"sample_weight": 0.0 * y}),
-        "NaN weight": (A, "nan", (net, X, y), {"sample_weight": y * np.nan}),
-        "NaN target": (A, "nan", (net, X, np.full((60, 5), np.nan)), {}),
         "words": (A, "y has 1 different labels, .* 5 outputs", (net, X, ["a"] * 60), {}),
         "another word": (A, "label 'z' does not occur", (net, X, list("abcde") * 12),
                          {"validation": (X, ["z"] * 60)}),
@@ -631,12 +618,10 @@ def wrong_calls():
         "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
         "stratified": (A, "requires labels", (net, X, np.eye(5)[y]), {"validation": "stratified"}),
         "patience": (A, "requires validation data", (net, X, y), {"patience": 3}),
-        "optimizer's name": (A, 'must be "adam" or "sgd"', (net, X, y), {"optimizer": "lbfgs"}),
         "optimizer without update": (T, "subclasses of Adam and SGD also need it", (net, X, y),
                                      {"optimizer": type("Mine", (training.SGD,), {})()}),
         "moments": (A, "moments must be at least 0", (net, X, y),
                     {"optimizer": type("O", (Momentum,), {"moments": -1})()}),
-        "loss": (A, "loss must be 'cross_entropy'", (net, X, y), {"loss": "mse"}),
         "loss without gradient": (T, "losses and gradient", (net, X, y),
                                   {"loss": type("L", (), {"losses": lambda *a: 0})()}),
         "shape of a gradient": (S, r"L.gradient returned .* \(2,\), expected \(60, 5\)",
@@ -662,22 +647,18 @@ def test_wrong_calls(name):
     ("make", "message"),
     [
         (lambda: training.SGD(0), "learning_rate"),
-        (lambda: training.SGD(np.inf), "learning_rate"),
         (lambda: training.SGD(momentum=1), "momentum"),
         (lambda: training.Adam(beta1=1), "beta1"),
         (lambda: training.Cosine(final=2), "final"),
         (lambda: training.Cosine(warmup=1), "warmup"),
-        (lambda: training.Stepwise(at=(0.5, 0.2)), "ascending"),
         (lambda: training.Stepwise(factor=0), "factor"),
         (lambda: training.GroupLasso(0.1, every=0), "every"),
         (lambda: training.SET(1.1), "fraction"),
-        (lambda: training.RigL(until=0), "until"),
         (lambda: training.MagnitudePruning(0), "density"),
         (lambda: training.MagnitudePruning(0.1, begin=0.5, end=0.4), "less than begin"),
         (lambda: training.with_ends([], 3, 2), "hidden"),
         (lambda: training.with_ends(gbdnn.radixnet(1024, 1), 3, 2, degree=0), "degree"),
         (lambda: training.with_ends([np.ones((2, 2))], 2**62, 2), "possible edges"),
-        (lambda: training.erdos_renyi([5, 3], 1.5), "density"),
         (lambda: training.erdos_renyi([2**40, 2**40], 1e-20), "possible edges"),
         (lambda: training.erdos_renyi([2**9999, 2], 0.5), "possible edges"),
         (lambda: training.erdos_renyi([2, 2**60], 1e-20), "machine has"),
@@ -859,26 +840,6 @@ def test_hits_of_a_loss_have_one_value_per_input(hits):
     X, y = data(net, 4, labels=False)
     with pytest.raises(errors.ShapeError, match=r"Hits\.hits returned .*, expected \(4,\)"):
         gbdnn.train(net, X, y, epochs=1, batch_size=4, loss=Hits())
-
-
-def test_validation_may_be_a_list():
-    net = network()
-    X, y = data(net)
-    runs = [gbdnn.train(net, X, y, epochs=1, validation=kind((X, y))) for kind in (list, tuple)]
-    assert runs[0].history[0].validation_loss == runs[1].history[0].validation_loss
-
-
-@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy 1 has no StringDType")
-@pytest.mark.parametrize("validation", [None, "stratified", "own"])
-def test_labels_of_string_dtype(validation):
-    net = network()
-    X, y = data(net)
-    words = np.array([f"class {label}" for label in y])
-    runs = []
-    for each in (words, words.astype(np.dtypes.StringDType())):
-        own = (X, each) if validation == "own" else validation
-        runs.append(gbdnn.train(net, X, each, epochs=1, validation=own))
-    assert same_bits(*runs)
 
 
 def test_a_seed_may_be_a_generator():
