@@ -64,12 +64,13 @@ def _array(values, index):
     return xarray.DataArray(values, dims=["node", "x"], coords={"node": list(index)})
 
 
+MADE = [_frame, pytest.param(_array, marks=pytest.mark.frameworks)]
 # Row and column i belong to node "abc"[i], and an edge brings the features of the node before.
 BEFORE = np.eye(3, k=-1)
 VALUES = np.array([[100.0], [10.0], [1.0]])
 
 
-@pytest.mark.parametrize("made", [_frame, _array])
+@pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 def test_any_two_labelled_arguments_are_aligned(made, order):
     """Nodes have names or numbers, and each side may have them in another order."""
@@ -92,7 +93,7 @@ def test_any_two_labelled_arguments_are_aligned(made, order):
                 np.testing.assert_array_equal(graph.propagate(A, VALUES).ravel(), BELOW)
 
 
-@pytest.mark.parametrize("made", [_frame, _array])
+@pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("order", ["abc", "bca"])
 def test_labelled_features_need_a_graph_with_labels(made, order):
     f = made(np.ones((3, 1)), order)
