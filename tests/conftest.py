@@ -155,29 +155,21 @@ def environment():
 
 
 CONFIGURATIONS = {
-    "auto": ({}, []),
-    "auto, uncompiled": ({}, [uncompiled]),
-    "fused": ({"engine": "fused"}, []),
+    "auto": ({}, []), "auto, uncompiled": ({}, [uncompiled]), "fused": ({"engine": "fused"}, []),
     "fused, regrouped": ({"engine": "fused"}, [regrouped]),
     "fused, one thread, narrow": ({"engine": "fused", "nthreads": 1}, [narrow]),
-    "fused, reordered, five threads": (
-        {"engine": "fused", "nthreads": 5},
-        [narrow, reordered],
-    ),
-    "graphblas": ({"engine": "graphblas"}, []),
-    "sparse": ({"engine": "sparse"}, []),
-    "full": ({"engine": "full"}, []),
-    "full, one thread": ({"engine": "full", "nthreads": 1}, []),
+    "fused, reordered, five threads": ({"engine": "fused", "nthreads": 5}, [narrow, reordered]),
+    "graphblas": ({"engine": "graphblas"}, []), "sparse": ({"engine": "sparse"}, []),
+    "full": ({"engine": "full"}, []), "full, one thread": ({"engine": "full", "nthreads": 1}, []),
     "full, narrow": ({"engine": "full"}, [narrow]),
     "full, narrow, reordered, five threads": (
-        {"engine": "full", "nthreads": 5},
-        [narrow, reordered],
+        {"engine": "full", "nthreads": 5}, [narrow, reordered],
     ),
     "full, moved": ({"engine": "full"}, [narrow, moved]),
     "auto, changing kernels": ({}, [narrow, reordered, eager]),
     "graphblas, changing kernels": ({"engine": "graphblas"}, [narrow, reordered, eager]),
     "sparse, small batches": ({"engine": "sparse", "memory": 60_000}, []),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(params=CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())

@@ -31,8 +31,7 @@ def test_argmax_is_numpys(A, dtype):
     A = A.astype(dtype)
     for Y in (gb.Matrix.from_dense(A, missing_value=0), sp.csr_array(A)):  # a bitmap and rows
         found = gbdnn.argmax(Y)
-        assert found.dtype == np.int64
-        assert found.shape == (len(A),)
+        assert (found.dtype, found.shape) == (np.int64, (len(A),))
         assert found.tolist() == [int(np.argmax(row)) for row in A]
 
 

@@ -27,13 +27,8 @@ def combinations(**values):
     return [rows[k] for k in covering(rows)]
 
 
-TABLE = combinations(
-    dtype=["FP32", "FP64"],
-    rule=["all", "entries"],
-    bias=BIASES,
-    activation=["relu", "identity"],
-    clip=[None, 1.5],
-)
+TABLE = combinations(dtype=["FP32", "FP64"], rule=["all", "entries"], bias=BIASES,
+    activation=["relu", "identity"], clip=[None, 1.5])  # fmt: skip
 ROUGH = combinations(dtype=["FP32", "FP64"], rule=["all", "entries"], bias=BIASES)
 
 
@@ -177,14 +172,10 @@ MAKERS = {
     "graphblas with zeros": gb.Matrix.from_dense,
     "graphblas column-wise": lambda A: gb.Matrix.ss.import_fullc(np.asfortranarray(A)),
     "graphblas transposed": lambda A: gb.Matrix.from_dense(A.T.copy(), missing_value=0).T,
-    "scipy csr_array": sp.csr_array,
-    "scipy csc_matrix": sp.csc_matrix,
-    "scipy coo_array": sp.coo_array,
-    "scipy lil_array": sp.lil_array,
-    "numpy": np.array,
-    "numpy Fortran": np.asfortranarray,
-    "numpy strided": lambda A: np.repeat(A, 2, axis=1)[:, ::2],
-}
+    "scipy csr_array": sp.csr_array, "scipy csc_matrix": sp.csc_matrix,
+    "scipy coo_array": sp.coo_array, "scipy lil_array": sp.lil_array, "numpy": np.array,
+    "numpy Fortran": np.asfortranarray, "numpy strided": lambda A: np.repeat(A, 2, axis=1)[:, ::2],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("make_weights", MAKERS.values(), ids=MAKERS.keys())
@@ -219,14 +210,12 @@ def test_the_weights_decide_the_dtype(given, expected, pool, tmp_path):
         X = np.array([[1, 2 + third]]).astype(features)
         want = expected or ("FP64" if features is np.float64 else "FP32")
         answers = [
-            gbdnn.infer([W], X),
-            gbdnn.infer([W], X, executor=pool),
-            *gbdnn.infer_batches([W], [X]),
+            gbdnn.infer([W], X), gbdnn.infer([W], X, executor=pool), *gbdnn.infer_batches([W], [X]),
             *gbdnn.infer_batches([W], [X], executor=pool),
             gbdnn.infer_to_store([W], X, tmp_path / features.__name__).matrix(),
             gbdnn.graph.infer([W], X, np.eye(1, dtype=bool)),
             gbdnn.graph.infer([W], X, np.eye(1, dtype="f8" if want == "FP32" else "f4")),
-        ]
+        ]  # fmt: skip
         exact = X.astype("f4" if want == "FP32" else "f8") @ [[1, 0], [1, 1]]
         for Y in answers:
             assert Y.dtype == want

@@ -59,8 +59,7 @@ def replaced(model):
 
 
 def equal(found, expected, within=1e-4):
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     scale = max(expected[expected.isfinite()].abs().tolist(), default=1.0)
     torch.testing.assert_close(found, expected, rtol=0, atol=within * scale, equal_nan=True)
 
@@ -827,23 +826,19 @@ def by_vector(model):
 
 
 CHANGES = {
-    "fused Adam": stepped("Adam", fused=True),
-    "fused AdamW": stepped("AdamW", fused=True),
-    "fused SGD": stepped("SGD", fused=True),
-    "foreach Adam": stepped("Adam", foreach=True),
-    "plain SGD": stepped("SGD", foreach=False),
-    "in place": lambda m: m[0].weight.mul_(0.5),
+    "fused Adam": stepped("Adam", fused=True), "fused AdamW": stepped("AdamW", fused=True),
+    "fused SGD": stepped("SGD", fused=True), "foreach Adam": stepped("Adam", foreach=True),
+    "plain SGD": stepped("SGD", foreach=False), "in place": lambda m: m[0].weight.mul_(0.5),
     "one row": lambda m: m[0].weight[3].fill_(1.0),
     "data in place": lambda m: m[0].weight.data.mul_(0.5),
     "data added": lambda m: setattr(m[0].weight, "data", m[0].weight.data.add_(0.01)),
     "data replaced": lambda m: setattr(m[0].weight, "data", 0.5 * m[0].weight.data),
     "NumPy": through_numpy,
     "new parameter": lambda m: setattr(m[2], "weight", nn.Parameter(0.5 * m[2].weight)),
-    "swapped tensors": swapped,
-    "vector": by_vector,
+    "swapped tensors": swapped, "vector": by_vector,
     "state_dict": lambda m: m.load_state_dict({k: 0.5 * x for k, x in m.state_dict().items()}),
     "bias": lambda m: m[2].bias.zero_(),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -889,13 +884,11 @@ def test_function_modes():
 
 
 PEFT = {
-    "unmerged": lambda m: None,
-    "merged": lambda m: m.merge_adapter(),
+    "unmerged": lambda m: None, "merged": lambda m: m.merge_adapter(),
     "safely merged": lambda m: m.merge_adapter(safe_merge=True),
     "unmerged again": lambda m: (m.merge_adapter(), m(inputs()), m.unmerge_adapter()),
-    "disabled": lambda m: m.disable_adapter_layers(),
-    "unloaded": lambda m: m.merge_and_unload(),
-}
+    "disabled": lambda m: m.disable_adapter_layers(), "unloaded": lambda m: m.merge_and_unload(),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -1054,10 +1047,8 @@ def test_padded_sequences():
     x = random(3, 9, WIDTH)
     for grad in (torch.no_grad, torch.enable_grad):
         with grad():
-            equal(
-                fast(x, src_key_padding_mask=mask),
-                copied_model(model)(x, src_key_padding_mask=mask),
-            )
+            equal(fast(x, src_key_padding_mask=mask),
+                copied_model(model)(x, src_key_padding_mask=mask))  # fmt: skip
     equal(fast(x, mask=torch.zeros(9, 9)), model(x, mask=torch.zeros(9, 9)))
 
 

@@ -34,11 +34,8 @@ def test_features_of_the_wrong_width():
 
 def test_layers_of_different_dtypes():
     layers = [Layer(W, dtype="FP32"), Layer(W, dtype="FP64")]
-    bad(
-        ValueError,
-        "layer 1 is float64 but layer 0 is float32; pass dtype= to cast",
-        lambda: Network(layers),
-    )
+    bad(ValueError, "layer 1 is float64 but layer 0 is float32; pass dtype= to cast",
+        lambda: Network(layers))  # fmt: skip
     bad(ValueError, "layer 1 is float32", lambda: infer([W, W.astype(np.float32)], X))
     assert Network(layers, dtype="FP32").dtype == np.float32
 
@@ -88,16 +85,10 @@ def test_errors_name_the_item_of_a_vector(tmp_path):
 
 def test_overflow_in_the_cast():
     big = W * 1e300
-    bad(
-        ValueError,
-        r"weights: .*1e\+300.* does not fit into float32",
-        lambda: Layer(big, dtype="FP32"),
-    )
-    bad(
-        ValueError,
-        r"features: .* does not fit into float32",
-        lambda: infer([W.astype("f4")], X * 1e39),
-    )
+    bad(ValueError, r"weights: .*1e\+300.* does not fit into float32",
+        lambda: Layer(big, dtype="FP32"))  # fmt: skip
+    bad(ValueError, r"features: .* does not fit into float32",
+        lambda: infer([W.astype("f4")], X * 1e39))  # fmt: skip
     bad(ValueError, r"bias: .* does not fit into float32", lambda: Layer(W, 1e39, dtype="FP32"))
     bad(
         ValueError, r"clip: .* does not fit into float32", lambda: Layer(W, clip=1e39, dtype="FP32")
@@ -114,11 +105,8 @@ def test_clip_that_is_not_positive():
 @pytest.mark.parametrize("option", [{"bias": 0.0}, {"clip": 1}, {"bias_rule": "all"}])
 def test_options_beside_a_network(option):
     name = next(iter(option))
-    bad(
-        TypeError,
-        f"{name}= cannot be combined with a Network",
-        lambda: infer(Network([Layer(W)]), X, **option),
-    )
+    bad(TypeError, f"{name}= cannot be combined with a Network",
+        lambda: infer(Network([Layer(W)]), X, **option))  # fmt: skip
     bad(
         TypeError, f"{name}= cannot be combined with Layers", lambda: infer([Layer(W)], X, **option)
     )
@@ -136,11 +124,9 @@ def test_bias_of_the_wrong_shape():
 
 def test_a_matrix_in_place_of_a_list():
     for one in (W, sp.csr_array(W), gb.Matrix.from_dense(W)):
-        bad(
-            TypeError,
+        bad(TypeError,
             r"layers must be a Network or a list of matrices, not \w+; pass a list of .*, \[W\]",
-            lambda one=one: infer(one, X),
-        )
+            lambda one=one: infer(one, X))  # fmt: skip
 
 
 def test_mixed_lists():
@@ -220,11 +206,8 @@ def test_masked_arrays():
     bad(TypeError, match, lambda: gbdnn.train([W], W, rows))
     bad(TypeError, match, lambda: Layer(W, [1.0, np.ma.masked, 2.0]))
     bad(TypeError, "bias: masked arrays are not supported", lambda: Layer(W, masked[0]))
-    bad(
-        TypeError,
-        "bias: masked arrays are not supported",
-        lambda: infer([W], X, bias=masked[0][:1]),
-    )
+    bad(TypeError, "bias: masked arrays are not supported",
+        lambda: infer([W], X, bias=masked[0][:1]))  # fmt: skip
 
 
 @pytest.mark.parametrize(

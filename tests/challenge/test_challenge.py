@@ -54,8 +54,7 @@ def files(written, tmp_path):
 
 def test_generated_passes_against_scipy_and_the_dense_oracle(problem, truth):
     outcome = challenge.run(problem, repeat=2)
-    assert outcome.check == "PASSED"
-    assert len(outcome.seconds) == 2
+    assert (outcome.check, len(outcome.seconds)) == ("PASSED", 2)
     assert outcome.first_seconds not in outcome.seconds
     assert 0 < len(truth) < 300
     np.testing.assert_array_equal(outcome.categories, truth)
@@ -101,8 +100,7 @@ def test_a_wrong_truth_fails(files, truth):
     path = files / "DNN" / "neuron1024-l12-categories.tsv"
     write_categories(truth[1:], path, replace=True)
     outcome = challenge.run(challenge.official(files, 1024, 12))
-    assert outcome.check == "FAILED"
-    assert outcome.checked_against == "the given categories"
+    assert (outcome.check, outcome.checked_against) == ("FAILED", "the given categories")
     assert (outcome.missing.tolist(), outcome.unexpected.tolist()) == ([], truth[:1].tolist())
     assert outcome.as_json()["unexpected"] == [truth[0] + 1]
     write_categories(np.union1d(truth, [299]), path, replace=True)
@@ -134,8 +132,7 @@ def test_outcome_as_json(problem):
 
     outcome = challenge.run(problem, nthreads=1)
     told = json.loads(json.dumps(outcome.as_json()))
-    assert told["problem"]["edges"] == 12 * 32768
-    assert told["problem"]["inputs"] == 300
+    assert (told["problem"]["edges"], told["problem"]["inputs"]) == (12 * 32768, 300)
     assert told["nthreads"] == 1
     assert told["categories"] == (outcome.categories + 1).tolist()
     assert told["edges_per_second"] == pytest.approx(300 * 12 * 32768 / told["seconds_median"])
@@ -147,8 +144,7 @@ def test_outcome_as_json(problem):
 def test_official_data(official):
     problem = challenge.official(official)
     outcome = challenge.run(problem)
-    assert outcome.check == "PASSED"
-    assert outcome.checked_against == "the given categories"
+    assert (outcome.check, outcome.checked_against) == ("PASSED", "the given categories")
     assert len(outcome.categories) == 19
     found = scipy_categories(problem.network, problem.features)
     np.testing.assert_array_equal(found, problem.truth)

@@ -19,8 +19,7 @@ def test_versions_and_settings_are_shown(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("SECRET", "hidden")
     found = facts(capsys)
-    assert found["gbdnn"] == gbdnn.__version__
-    assert found["numpy"] == np.__version__
+    assert (found["gbdnn"], found["numpy"]) == (gbdnn.__version__, np.__version__)
     assert found["SuiteSparse:GraphBLAS"].count(".") == 2
     assert found["OMP_NUM_THREADS"] == "3"
     assert {"Python", "processor", "cores", "system", "python-graphblas"} <= found.keys()

@@ -48,11 +48,8 @@ def test_convert_and_back(form, made, tmp_path):
 
 @pytest.mark.parametrize(
     ("form", "name"),
-    [
-        ("matrix-market", "folder"),
-        pytest.param("torch", "net.pt", marks=pytest.mark.frameworks),
-    ],
-)
+    [("matrix-market", "folder"), pytest.param("torch", "net.pt", marks=pytest.mark.frameworks)],
+)  # fmt: skip
 def test_options_supply_what_a_format_does_not_store(form, name, trained, tmp_path):
     if form == "torch":
         pytest.importorskip("torch")
@@ -96,8 +93,7 @@ def test_info_of_a_network(made, tmp_path):
     assert (facts["format"], facts["kind"], facts["layers"]) == ("store", "network", 8)
     assert (facts["edges"], facts["density"], facts["dtype"]) == (262144, 1 / 32, "float32")
     assert facts["bytes"] == sum(file.stat().st_size for file in (made / "net").iterdir())
-    assert facts["memory"]["inputs"] == 1000
-    assert facts["memory"]["budget"] == 1 << 30
+    assert (facts["memory"]["inputs"], facts["memory"]["budget"]) == (1000, 1 << 30)
     assert facts["memory"]["groups_of_layers"] == 1
     printed = well("info", made / "net", "--memory", "1.5GiB", "--inputs", 20_000)
     words = "inputs 20,000, budget 1.5 GiB, groups of layers 1, inputs per block "

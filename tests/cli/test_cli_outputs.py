@@ -68,26 +68,10 @@ def test_features_are_written_as_they_are_read(name, dtype, tmp_path):
     assert Y.select("valuene", 0).isequal(gbdnn.load(tmp_path / "X"), check_dtype=True)
     fails("convert", tmp_path / "X", tmp_path / "Z.tsv", "--bias", 1, match="cannot infer the file")
     if name != "Y.tsv":
-        fails(
-            "infer",
-            tmp_path / "net",
-            tmp_path / "X",
-            "-o",
-            out,
-            "--to",
-            "tsv",
-            match="--to tsv writes text",
-        )
-        fails(
-            "infer",
-            tmp_path / "net",
-            tmp_path / "X",
-            "-o",
-            out,
-            "--categories",
-            "--force",
-            match=name,
-        )
+        fails("infer", tmp_path / "net", tmp_path / "X", "-o", out, "--to", "tsv",
+            match="--to tsv writes text")  # fmt: skip
+        fails("infer", tmp_path / "net", tmp_path / "X", "-o", out, "--categories", "--force",
+            match=name)  # fmt: skip
 
 
 def test_categories(made, answer, tmp_path):
@@ -301,33 +285,6 @@ def test_a_reader_that_ends_first_ends_the_command(made, tmp_path):
     done = subprocess.run([*map(str, command)], stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_a_terminal_shows_a_bar_and_keeps_the_result(made, tmp_path):
-    import pty
-
-    watcher, terminal = pty.openpty()
-    command = ["infer", made / "net", made / "X", "-o", tmp_path / "Y"]
-    process = subprocess.Popen(
-        [*GBDNN, *map(str, command)], stdout=terminal, stderr=terminal, stdin=terminal,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"},
-    )  # fmt: skip
-    os.close(terminal)
-    written = b""
-    while True:
-        try:
-            part = os.read(watcher, 4096)
-        except OSError:  # how Linux reports that the terminal is closed
-            break
-        if not part:
-            break
-        written += part
-    os.close(watcher)
-    assert process.wait() == 0
-    assert b"inference" in written
-    after = written.rpartition(b"\x1b[2K")[2]  # what the erased bar leaves
-    assert b"Y: activations of 200 inputs, " in after
-    assert b"engine: auto, kernels " in after
 
 
 @pytest.mark.parametrize("kind", [KeyError, RuntimeError])

@@ -143,7 +143,6 @@ def test_a_plot(folder, tmp_path):
     well(*command, tmp_path / "net", "--plot", tmp_path / "run.svg")
     assert "<svg" in (tmp_path / "run.svg").read_text()
     fails(*command, tmp_path / "net", match="net already exists; pass --force to replace it")
-    well(*command, tmp_path / "net", "--force")
     fails(*command, tmp_path / "no", "--plot", tmp_path / "run.jpg", match=".png, .svg or .pdf")
 
 

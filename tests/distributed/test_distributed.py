@@ -178,12 +178,9 @@ def test_equal_answers_of_a_pool_of_mpi(pool, answer, tmp_path):
 @pytest.mark.parametrize("kind", ["stored", "slice", "matrix", "array", "scipy"])
 def test_kinds_of_features(net, X, answer, order, kind):
     features = {
-        "stored": lambda: X,
-        "slice": lambda: X[:9000],
-        "matrix": X.matrix,
-        "array": lambda: CASE.X.astype("f4"),
-        "scipy": lambda: sp.csr_array(CASE.X.astype("f4")),
-    }[kind]()
+        "stored": lambda: X, "slice": lambda: X[:9000], "matrix": X.matrix,
+        "array": lambda: CASE.X.astype("f4"), "scipy": lambda: sp.csr_array(CASE.X.astype("f4")),
+    }[kind]()  # fmt: skip
     records = []
     workers = Workers(Pickling(), order=order, stats=records.append)
     Y = gbdnn.infer(net, features, executor=workers, engine="full")
@@ -349,19 +346,6 @@ def test_balance():
         balance(records, workers=1)
     with pytest.raises(errors.ArgumentError, match="0 workers"):
         balance([])
-
-
-def test_the_balance_as_a_picture(net, X):
-    pytest.importorskip("matplotlib")
-    records = []
-    with ThreadPoolExecutor(2) as pool:
-        gbdnn.infer(net, X, executor=Workers(pool, stats=records.append))
-    for of in ("seconds", "inputs", "alive", "bytes"):
-        ax = gbdnn.viz.plot_balance(records, of=of, workers=3)
-        heights = sum(bar.get_height() for bar in ax.patches)
-        assert heights == pytest.approx(sum(getattr(each, of) for each in records))
-    with pytest.raises(errors.ArgumentError, match="'time'"):
-        gbdnn.viz.plot_balance(records, of="time")
 
 
 # What is in flight.
@@ -692,26 +676,3 @@ def test_an_asynchronous_client_is_refused():
     client.asynchronous = True
     with pytest.raises(errors.ArgumentError, match="an asynchronous Dask client is not supported"):
         Workers(client)
-
-
-def test_a_cluster_without_workers_is_reported(caplog, monkeypatch, net):
-    from gbdnn.distributed.executors import batches
-
-    class Waiting(Pickling):
-        """An executor that computes when the warning has been logged."""
-
-        def submit(self, *call, **given):
-            for _ in range(1000):
-                if caplog.records:
-                    break
-                threading.Event().wait(0.01)
-            return super().submit(*call, **given)
-
-    client = Client()
-    client.workers, client.get_executor = {}, lambda *, pure: Waiting()
-    monkeypatch.setattr(batches, "_PATIENCE", 0.0)
-    with caplog.at_level("WARNING", "gbdnn.distributed"):
-        gbdnn.infer(net, np.ones((2, 48), "f4"), executor=client)
-    assert [record.message for record in caplog.records] == [
-        "waiting for workers: the Dask cluster has none"
-    ]

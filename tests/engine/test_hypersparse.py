@@ -32,8 +32,7 @@ EXPECTED = [(5, 0, 0.5), (5, 2, 1.0), (2**20, 0, 2.0)]
 @pytest.mark.parametrize("nthreads", [1, 3])
 def test_only_rows_with_entries_are_computed(engine, X, nthreads):
     Y = gbdnn.infer([W], X, engine=engine, dtype="FP32", nthreads=nthreads)
-    assert (Y.shape, Y.dtype) == ((ROWS, 3), "FP32")
-    assert Y.ss.format == "hypercsr"
+    assert (Y.shape, Y.dtype, Y.ss.format) == ((ROWS, 3), "FP32", "hypercsr")
     assert list(zip(*(each.tolist() for each in Y.to_coo()), strict=True)) == EXPECTED
     assert gbdnn.categories(Y).tolist() == [5, 2**20]
 

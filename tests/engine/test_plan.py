@@ -51,14 +51,11 @@ def test_a_run_follows_its_plan(engine, X, nthreads):
 @pytest.mark.parametrize(
     "options",
     [
-        {"callback": id},
-        {"deduplicate": True},
-        {"deduplicate": False},
-        {"memory": "20kB"},
+        {"callback": id}, {"deduplicate": True}, {"deduplicate": False}, {"memory": "20kB"},
         {"bias": 0.5, "bias_rule": "entries"},
         {"dtype": "FP64", "clip": 2, "last_activation": "identity"},
     ],
-)
+)  # fmt: skip
 def test_options(options):
     matrices = [layer.W for layer in CASE.layers]
     plan = planned(matrices, CASE.X, **options)

@@ -57,7 +57,6 @@ def test_the_fraction_grows_to_one():
     work.dropped(1, 20)  # of these, dead or equal to others
     assert work.fraction == (50 + 3 * 20) / 400
     work.computed(1, [30, 20, 10], 10, "full")
-    assert work.fraction == 0.5
-    assert work.kernels == {"fused": 50 * edges, "full": 60 * edges}
+    assert (work.fraction, work.kernels) == (0.5, {"fused": 50 * edges, "full": 60 * edges})
     work.begin(net.infos[:2], 7)
     assert (work.fraction, work.done) == (0, 0)

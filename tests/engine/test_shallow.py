@@ -242,23 +242,19 @@ def test_neurons_are_divided_without_gaps():
 # What goes in
 
 HELD = {
-    "C": lambda X: X,
-    "F": np.asfortranarray,
+    "C": lambda X: X, "F": np.asfortranarray,
     "rows reversed": lambda X: np.ascontiguousarray(X[::-1])[::-1],
     "columns reversed": lambda X: np.ascontiguousarray(X[:, ::-1])[:, ::-1],
     "every other": lambda X: np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3],
-    "float64": lambda X: X.astype("f8"),
-    "half": lambda X: X.astype("f2").astype("f4").astype("f2"),
+    "float64": lambda X: X.astype("f8"), "half": lambda X: X.astype("f2").astype("f4").astype("f2"),
     "big endian": lambda X: X.astype(">f4"),
     "unaligned": lambda X: np.frombuffer(b"x" + X.tobytes(), "f4", offset=1).reshape(X.shape),
-    "a field": lambda X: field(X),
-    "read-only": lambda X: read_only(X),
-    "one row for all": lambda X: np.broadcast_to(X[:1], X.shape),
-    "full": gb.Matrix.from_dense,
+    "a field": lambda X: field(X), "read-only": lambda X: read_only(X),
+    "one row for all": lambda X: np.broadcast_to(X[:1], X.shape), "full": gb.Matrix.from_dense,
     "full by column": lambda X: gb.Matrix.ss.import_fullc(np.asfortranarray(X)),
     "bitmap": lambda X: bitmap(X),
     "transposed": lambda X: gb.Matrix.from_dense(np.ascontiguousarray(X.T)).T,
-}
+}  # fmt: skip
 
 
 def field(X):
@@ -365,8 +361,7 @@ def test_a_dense_answer_stays_dense():
     dense, some, none = (pruned((20, 30), (0.5,), bias=b) for b in (50, 0.1, -50))
     X = inputs(200, 20)
     full = gbdnn.infer(network(dense), X, engine="fused")
-    assert full.ss.format == "fullr"
-    assert full.nvals == full.nrows * full.ncols
+    assert (full.ss.format, full.nvals) == ("fullr", full.nrows * full.ncols)
     for layers in (some, none):
         layers[0].activation = "relu"
     half = gbdnn.infer(network(some), X, engine="fused")
@@ -375,8 +370,7 @@ def test_a_dense_answer_stays_dense():
     assert half.nvals == np.count_nonzero(expected)
     assert 0.2 < half.nvals / expected.size < 0.8
     nothing = gbdnn.infer(network(none), X, engine="fused")
-    assert nothing.nvals == 0
-    assert nothing.shape == (200, 30)
+    assert (nothing.nvals, nothing.shape) == (0, (200, 30))
 
 
 def test_inputs_that_die_leave_rows_of_zeros():

@@ -218,8 +218,7 @@ def training(data):
 @pytest.mark.slow
 def test_the_official_images(data, training):
     official = read_tsv(data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv")
-    assert official.shape == (1200, 1024)
-    assert official.nnz == 122_713
+    assert (official.shape, official.nnz) == ((1200, 1024), 122_713)
     here = features_from_images(training)
     assert here.nvals == 6_374_505  # the entries of the official file
     assert abs(scipy_of(here[:1200, :].new()) - official).nnz == 0

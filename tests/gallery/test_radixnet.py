@@ -27,9 +27,7 @@ def test_presets_have_32_edges_in_and_out_of_every_neuron(neurons, m):
         assert set(np.bincount(rows.astype(np.int64))) == {32}
         assert set(np.bincount(columns.astype(np.int64))) == {32}
         assert set(values.tolist()) == {1 / 16}
-        assert layer.bias_rule == "entries"
-        assert layer.clip == 32
-        assert layer.activation == "relu"
+        assert (layer.bias_rule, layer.clip, layer.activation) == ("entries", 32, "relu")
         assert layer.dtype == np.float32
 
 

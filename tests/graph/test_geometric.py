@@ -42,8 +42,7 @@ def edges(G):
 
 def check(Y, expected):
     expected = expected.numpy()
-    assert Y.dtype == "FP32"
-    assert Y.shape == expected.shape
+    assert (Y.dtype, Y.shape) == ("FP32", expected.shape)
     atol = 1e-5 * max(float(np.abs(expected).max(initial=0)), 1e-6)
     np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=atol)
 

@@ -51,8 +51,7 @@ class Case:
 
     def check(self, Y, rows=slice(None)):
         dtype, expected = self.X.dtype, self.expected[rows]
-        assert Y.dtype == ("FP32" if dtype == np.float32 else "FP64")
-        assert Y.shape == expected.shape
+        assert (Y.dtype, Y.shape) == ("FP32" if dtype == np.float32 else "FP64", expected.shape)
         assert not (Y.to_coo()[2] == 0).any(), "a zero is stored"
         tolerance = 1e-11 if dtype == np.float64 else 1e-5
         scale = max(1.0, float(np.abs(expected).max(initial=0)))
@@ -184,11 +183,9 @@ def test_memory(shape, own, density, kind, engine, tmp_path):
     X = np.where(rng.random((400, shape[0])) < 0.5, rng.normal(size=(400, shape[0])), 0)
     gbdnn.save(X, tmp_path / "X")
     given = {
-        "dense": lambda: X,
-        "csr": lambda: sp.csr_array(X),
-        "csc": lambda: sp.csc_array(X),
+        "dense": lambda: X, "csr": lambda: sp.csr_array(X), "csc": lambda: sp.csc_array(X),
         "stored": lambda: gbdnn.io.open_features(tmp_path / "X"),
-    }[kind]()
+    }[kind]()  # fmt: skip
     W = weights(rng, shape, density)
     layers = [graph.Convolution(W, self_weights=W if own else None), W.T, W]
     for nodes in (None, [5, 250]):

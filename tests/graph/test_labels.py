@@ -127,13 +127,8 @@ def test_other_labels_are_refused(index):
 
 @pytest.mark.parametrize(
     "nodes",
-    [
-        ["c", "b"],
-        np.array(["c", "b"]),
-        pandas.Series(["c", "b"]),
-        pandas.Index(["c", "b"]),
-    ],
-)
+    [["c", "b"], np.array(["c", "b"]), pandas.Series(["c", "b"]), pandas.Index(["c", "b"])],
+)  # fmt: skip
 def test_nodes_are_chosen_by_label(nodes):
     Y = graph.infer([np.eye(1)], _features("cab"), PATH, nodes=nodes)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), [10, 100])

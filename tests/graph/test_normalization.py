@@ -28,8 +28,7 @@ def dense(A):
 @pytest.mark.parametrize("kind", KINDS)
 def test_agrees_with_the_oracle(G, kind, loops):
     A = graph.normalized(G, kind, self_loops=loops)
-    assert A.dtype == "FP64"
-    assert A.ss.orientation == "rowwise"
+    assert (A.dtype, A.ss.orientation) == ("FP64", "rowwise")
     np.testing.assert_allclose(dense(A), oracle.normalized(G, kind, loops), rtol=1e-12)
     single = graph.normalized(G, kind, self_loops=loops, dtype="FP32")
     assert single.dtype == "FP32"

@@ -280,11 +280,8 @@ def history():
 
 
 ARRAYS = {
-    "bias": -0.2,
-    "bias_rule": {"bias_rule": "entries", "bias": 0.3},
-    "clip": 0.5,
-    "dtype": "FP64",
-}
+    "bias": -0.2, "bias_rule": {"bias_rule": "entries", "bias": 0.3}, "clip": 0.5, "dtype": "FP64",
+}  # fmt: skip
 RUN = {"nthreads": 0, "memory": "1 B", "engine": "sparse", "executor": BAD}
 ADAM = {
     "learning_rate": 0.1, "beta1": 0.5, "beta2": 0.5, "epsilon": 1.0, "weight_decay": 0.5,

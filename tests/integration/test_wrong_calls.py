@@ -207,12 +207,10 @@ def calls(tmp_path_factory):
     ]  # fmt: skip
     A = np.eye(3)
     found += [
-        right(graph.Convolution, weights=W),
-        right(graph.infer, lists, layers=[W], X=X, A=A),
-        right(graph.normalized, {"weight": "attribute"}, G=A),
-        right(graph.propagate, A=A, X=X),
+        right(graph.Convolution, weights=W), right(graph.infer, lists, layers=[W], X=X, A=A),
+        right(graph.normalized, {"weight": "attribute"}, G=A), right(graph.propagate, A=A, X=X),
         right(graph.spmm, A=A, Y=X),
-    ]
+    ]  # fmt: skip
     if importlib.util.find_spec("sklearn"):
         for kind in (training.SparseClassifier, training.SparseRegressor):
             small = {"hidden": (3,), "density": 0.5, "epochs": 1}
@@ -234,14 +232,11 @@ def calls(tmp_path_factory):
         trained = gbdnn.train(net, X, np.ones((3, 4)), epochs=1)
         viz, plots = gbdnn.viz, {"layers": "depth", "neurons": "plot"}
         found += [
-            right(viz.plot_activity, plots, stats=stats),
-            right(viz.plot_balance, stats=[batch]),
-            right(viz.plot_edge_rates, rates=[]),
-            right(viz.plot_history, run=trained),
-            right(viz.history_figure, run=trained),
-            right(viz.plot_layer_times, plots, stats=stats),
+            right(viz.plot_activity, plots, stats=stats), right(viz.plot_balance, stats=[batch]),
+            right(viz.plot_edge_rates, rates=[]), right(viz.plot_history, run=trained),
+            right(viz.history_figure, run=trained), right(viz.plot_layer_times, plots, stats=stats),
             right(viz.run_figure, plots, stats=stats),
-        ]
+        ]  # fmt: skip
     return found
 
 

@@ -90,8 +90,7 @@ def test_read_what_was_written(tmp_path, dtype, name, drawn, held):
         B = read_tsv(
             tmp_path / name, nrows=shape[0], ncols=shape[1], dtype=dtype, orientation=orientation
         )
-        assert B.shape == shape
-        assert B.dtype == dtype
+        assert (B.shape, B.dtype) == (shape, dtype)
         assert entries(B) == before
         assert B.ss.orientation == orientation
         if len(set(before.values())) == 1:
@@ -177,16 +176,12 @@ def test_huge_indices(file):
 @pytest.mark.parametrize(
     "text",
     [
-        "1\t1\t6.250000e-02\n2\t1\t6.250000e-02\n",
-        "2\t1\t1\n1\t1\t1\n",
-        "1\t1\t0.5\r\n2\t1\t1.5\r\n",
-        "1\t1\t0.5\r\n2\t1\t1.5\n",
-        "+1\t01\t+.5\n00000000000000000000000000002\t1\t5.\n",
-        "1\t1\t1E+2\n2\t1\t1e-2\n",
-        "1\t1\t0\n2\t1\t-0\n2\t2\t-0.0\n2\t3\t4\n",
-        "1\t1\t1e-400\n2\t1\t4\n",
+        "1\t1\t6.250000e-02\n2\t1\t6.250000e-02\n", "2\t1\t1\n1\t1\t1\n",
+        "1\t1\t0.5\r\n2\t1\t1.5\r\n", "1\t1\t0.5\r\n2\t1\t1.5\n",
+        "+1\t01\t+.5\n00000000000000000000000000002\t1\t5.\n", "1\t1\t1E+2\n2\t1\t1e-2\n",
+        "1\t1\t0\n2\t1\t-0\n2\t2\t-0.0\n2\t3\t4\n", "1\t1\t1e-400\n2\t1\t4\n",
     ],
-)
+)  # fmt: skip
 def test_good_files(tmp_path, text):
     (tmp_path / "name.gz").write_text(text, newline="")  # the content tells, not the name
     A = read_tsv(tmp_path / "name.gz", dtype="FP64")
@@ -215,13 +210,11 @@ BAD = {
     "byte order mark": ("\ufeff1\t1\t1\n", 1, r"the row '.ufeff1' is not an integer"),
     "NUL": ("1\t1\t1\n1\t2\t1\0\n", 2, r"the value '1.x00' is not a finite number"),
     "duplicate": (
-        "1\t1\t1\n1\t2\t1\n1\t1\t2\n",
-        3,
-        "duplicate entry in row 1, column 1; the first",
+        "1\t1\t1\n1\t2\t1\n1\t1\t2\n", 3, "duplicate entry in row 1, column 1; the first",
     ),
     "duplicate zeros": ("1\t1\t2\n1\t2\t0\n1\t2\t-0\n", 3, "the first is in line 2"),
     "two duplicates": ("2\t2\t1\n1\t1\t1\n2\t2\t1\n1\t1\t1\n", 3, "row 2, column 2; .* line 1"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "line", "message"), BAD.values(), ids=BAD.keys())
@@ -317,10 +310,8 @@ value_texts = st.one_of(
 good_line = st.tuples(index_texts, index_texts, value_texts).map("\t".join)
 any_line = st.one_of(*[good_line] * 20, st.lists(value_texts, max_size=5).map("\t".join))
 ends = st.sampled_from(["\n"] * 20 + ["\r\n"] * 4 + ["\r", "\n\n", "\r\r\n", ""])
-texts = st.one_of(
-    *[st.lists(st.tuples(any_line, ends).map("".join), max_size=5).map("".join)] * 4,
-    st.text("\t\t\t\n\n\r0123.e-+ ", max_size=12),
-)
+texts = st.one_of(*[st.lists(st.tuples(any_line, ends).map("".join), max_size=5).map("".join)] * 4,
+    st.text("\t\t\t\n\n\r0123.e-+ ", max_size=12))  # fmt: skip
 
 
 @settings(FILES, max_examples=80)

@@ -71,11 +71,9 @@ def test_what_a_format_cannot_store_is_named(tmp_path):
     assert lost("challenge", "matrix-market") == ["clip 32 (layer 0)"]
     assert lost("biases", "matrix-market") == []
     assert lost("biases", "tsv") == [
-        "a bias of 1 (layer 0)",
-        "FP64 (layer 0)",
-        "the bias rule all (layer 0)",
+        "a bias of 1 (layer 0)", "FP64 (layer 0)", "the bias rule all (layer 0)",
         "unbounded activations (layer 0)",
-    ]
+    ]  # fmt: skip
     assert lost("clips", "matrix-market") == ["clip 6 (layer 1)"]
 
 

@@ -107,12 +107,9 @@ def test_lagraphs_folder(tmp_path):
 
 
 def test_files_of_every_kind(tmp_path):
-    write(
-        tmp_path,
-        w1=f"{HEAD} coordinate pattern symmetric\n2 2 2\n1 1\n2 1\n",
+    write(tmp_path, w1=f"{HEAD} coordinate pattern symmetric\n2 2 2\n1 1\n2 1\n",
         w2=f"{HEAD} coordinate integer general\n2 3 2\n1 1 -4\n2 3 5\n",
-        w3=f"{HEAD} coordinate integer general\n3 1 1\n3 1 7\n",
-    )
+        w3=f"{HEAD} coordinate integer general\n3 1 1\n3 1 7\n")  # fmt: skip
     (tmp_path / "w4.mtx.gz").write_bytes(
         gzip.compress(f"{HEAD} array real general\n1 2\n0.5\n0\n".encode())
     )

@@ -149,11 +149,8 @@ def test_an_export_for_a_fixed_number_of_inputs(tmp_path):
 def sparse_tensor(A, two, dtype=np.float32):
     rows, columns = np.nonzero(A)
     places = np.stack([rows, columns], 1) if two else np.ravel_multi_index((rows, columns), A.shape)
-    return helper.make_sparse_tensor(
-        numpy_helper.from_array(A[rows, columns].astype(dtype), "W"),
-        numpy_helper.from_array(places.astype(np.int64), "places"),
-        A.shape,
-    )
+    return helper.make_sparse_tensor(numpy_helper.from_array(A[rows, columns].astype(dtype), "W"),
+        numpy_helper.from_array(places.astype(np.int64), "places"), A.shape)  # fmt: skip
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -426,12 +423,9 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
     [
         (GEMM, _more_values, errors.FormatError, "should contain one and only one value"),
         pytest.param(
-            GEMM,
-            _other_shape,
-            errors.FormatError,
-            "is not a valid ONNX model: .* between 5 and 7",
+            GEMM, _other_shape, errors.FormatError, "is not a valid ONNX model: .* between 5 and 7",
             marks=pytest.mark.skipif(
-                int(onnx.__version__.split(".")[1]) < 22, reason="onnx < 1.22"
+                int(onnx.__version__.split(".")[1]) < 22, reason="onnx < 1.22",
             ),
         ),
         (GEMM, _other_type, errors.FormatError, "is not a valid ONNX model"),
@@ -440,7 +434,7 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
         (GEMM, _newer, errors.ArgumentError, "operator set 1000; .* supports 7 to"),
         (GEMM, _older, errors.ArgumentError, r"operator set 6; .* supports 7 to \d+"),
     ],
-)
+)  # fmt: skip
 def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, error, message):
     path = model(tmp_path / "net.onnx", nodes, **LINEAR)
     io.read_onnx(path)
@@ -470,11 +464,8 @@ def test_a_reshape_that_is_no_row_per_input(tmp_path, to):
 
 @pytest.mark.parametrize(("places", "values"), [([3, 3], 2), ([3, 20], 2), ([1, 2, 3], 2)])
 def test_corrupt_sparse_initializers(tmp_path, places, values):
-    corrupt = helper.make_sparse_tensor(
-        numpy_helper.from_array(np.ones(values, np.float32), "W"),
-        numpy_helper.from_array(np.array(places), "places"),
-        W.shape,
-    )
+    corrupt = helper.make_sparse_tensor(numpy_helper.from_array(np.ones(values, np.float32), "W"),
+        numpy_helper.from_array(np.array(places), "places"), W.shape)  # fmt: skip
     path = model(tmp_path / "net.onnx", [gemm("x", "y")], sparse=[corrupt], b=b)
     with pytest.raises(errors.FormatError, match=r"net\.onnx: is not a valid ONNX model"):
         io.read_onnx(path)

@@ -92,10 +92,8 @@ def modules():
             return self.two(x + self.one(x).relu())
 
     return {
-        "one": (nn.Linear(6, 4), None),
-        "no bias": (nn.Linear(6, 4, bias=False), None),
-        "relu": (between(nn.ReLU()), None),
-        "relu6": (between(nn.ReLU6()), None),
+        "one": (nn.Linear(6, 4), None), "no bias": (nn.Linear(6, 4, bias=False), None),
+        "relu": (between(nn.ReLU()), None), "relu6": (between(nn.ReLU6()), None),
         "hardtanh": (between(nn.Hardtanh(0, 2)), None),
         "dropout": (between(nn.ReLU(), nn.Dropout()), None),
         "norm, relu": (between(nn.BatchNorm1d(8), nn.ReLU()), None),
@@ -104,12 +102,10 @@ def modules():
         "flatten": (nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.ReLU()), None),
         "softmax": (nn.Sequential(nn.Linear(6, 4), nn.Softmax(dim=1)), "Softmax"),
         "sigmoid": (nn.Sequential(nn.Linear(6, 4), nn.Sigmoid()), "Sigmoid"),
-        "tanh": (between(nn.Tanh()), "Tanh"),
-        "gelu": (between(nn.GELU()), "Gelu|Div|Erf|Mul"),
+        "tanh": (between(nn.Tanh()), "Tanh"), "gelu": (between(nn.GELU()), "Gelu|Div|Erf|Mul"),
         "layer norm": (between(nn.LayerNorm(8)), "LayerNormalization"),
-        "leaky": (between(nn.LeakyReLU()), "LeakyRelu"),
-        "skip": (Skip(), "a skip"),
-    }
+        "leaky": (between(nn.LeakyReLU()), "LeakyRelu"), "skip": (Skip(), "a skip"),
+    }  # fmt: skip
 
 
 MODULES = modules()
@@ -190,10 +186,8 @@ def test_the_scaler_of_a_pipeline_of_scikit_learn(tmp_path):
     skl2onnx, preprocessing = map(pytest.importorskip, ("skl2onnx", "sklearn.preprocessing"))
     networks, pipeline = map(pytest.importorskip, ("sklearn.neural_network", "sklearn.pipeline"))
     X = np.random.default_rng(0).normal(3, 2, (40, 3)).astype("f4")
-    model = pipeline.make_pipeline(
-        preprocessing.StandardScaler(),
-        networks.MLPRegressor(hidden_layer_sizes=(5,), max_iter=3, random_state=0),
-    )
+    model = pipeline.make_pipeline(preprocessing.StandardScaler(),
+        networks.MLPRegressor(hidden_layer_sizes=(5,), max_iter=3, random_state=0))  # fmt: skip
     with warnings.catch_warnings(action="ignore"):
         model.fit(X, X @ [1, -1, 0.5])
     (tmp_path / "net.onnx").write_bytes(skl2onnx.to_onnx(model, X[:1]).SerializeToString())

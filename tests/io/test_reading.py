@@ -22,13 +22,11 @@ from gbdnn.errors import FormatError, MissingFileError, ReadError
 
 TOO_MUCH = r"{}: \d+ bytes unpack to more than the limit of {} bytes; .* save it uncompressed"
 READERS = {
-    "read_idx": lambda path: io.read_idx(path),
-    "read_tsv": lambda path: io.read_tsv(path),
+    "read_idx": lambda path: io.read_idx(path), "read_tsv": lambda path: io.read_tsv(path),
     "read_categories": lambda path: io.read_categories(path),
     "read_matrix_market": lambda path: io.read_matrix_market([path]),
-    "read_torch": lambda path: io.read_torch(path),
-    "read_onnx": lambda path: io.read_onnx(path),
-}
+    "read_torch": lambda path: io.read_torch(path), "read_onnx": lambda path: io.read_onnx(path),
+}  # fmt: skip
 
 
 NAMES = pytest.mark.parametrize(

@@ -14,11 +14,9 @@ from gbdnn import errors, io
 CHAIN = gbdnn.Network([gbdnn.Layer(np.eye(3)), gbdnn.Layer(2 * np.eye(3), activation="identity")])
 X = gb.Matrix.from_dense(np.eye(3))
 SAVED = {
-    "network": CHAIN,
-    "layers": [gbdnn.Layer(np.eye(2))],
-    "features": np.eye(4, 3),
+    "network": CHAIN, "layers": [gbdnn.Layer(np.eye(2))], "features": np.eye(4, 3),
     "categories": np.arange(3),
-}
+}  # fmt: skip
 WRITERS = {
     **{f"save {name}": partial(gbdnn.save, x) for name, x in SAVED.items()},
     "infer_to_store": lambda path, **k: gbdnn.infer_to_store([np.eye(3)], X, path, **k),

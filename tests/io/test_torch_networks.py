@@ -352,18 +352,15 @@ def nan():
         (nan().state_dict(), errors.ArgumentError, "layer 1, '2': weights: contains nan"),
         (nn.Linear(2, 2, dtype=torch.complex64), errors.ArgumentTypeError, "layer 0, .*complex64"),
         (
-            nn.Sequential(nn.Linear(2, 3), nn.Linear(2, 3)),
-            errors.ShapeError,
+            nn.Sequential(nn.Linear(2, 3), nn.Linear(2, 3)), errors.ShapeError,
             "layer 1: weights are",
         ),
         (
-            nn.Conv1d(1, 1, 1).state_dict(),
-            errors.ArgumentError,
+            nn.Conv1d(1, 1, 1).state_dict(), errors.ArgumentError,
             r"weight of 'weight': its shape is \(1, 1, 1\)",
         ),
         (
-            nn.BatchNorm1d(3).state_dict(),
-            errors.ArgumentError,
+            nn.BatchNorm1d(3).state_dict(), errors.ArgumentError,
             "unsupported parameter 'running_mean': convert the module, not its state_dict",
         ),
         ({"fc.bias": torch.ones(3)}, errors.ArgumentError, "'fc': the weight is missing"),
@@ -372,7 +369,7 @@ def nan():
         ([torch.ones(2, 2)], errors.ArgumentTypeError, "its state_dict, not list"),
         ("net.pt", errors.ArgumentTypeError, "not str; read_torch reads a file"),
     ],
-)
+)  # fmt: skip
 def test_bad_sources(source, error, message):
     given = {"activation": "relu"} if isinstance(source, dict) else {}
     with pytest.raises(error, match=message):

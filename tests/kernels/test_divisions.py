@@ -28,10 +28,8 @@ from gbdnn.kernels.trainable import TrainableLayer, edges_of
 FULLY = settings(max_examples=150)
 NAMES = st.sampled_from(list(MACHINES))
 THREADS = st.sampled_from([1, 2, 3, 5, 8, 17, 64])
-WIDTHS = st.one_of(
-    st.integers(1, 130),
-    st.builds(lambda k, by: 2**k + by, st.integers(6, 11), st.integers(-1, 1)),
-)
+WIDTHS = st.one_of(st.integers(1, 130),
+    st.builds(lambda k, by: 2**k + by, st.integers(6, 11), st.integers(-1, 1)))  # fmt: skip
 INPUTS = st.integers(1, 700)
 DENSITIES = st.sampled_from([0.0, 0.03, 0.3, 0.6, 1.0])
 SEEDS = st.integers(0, 9)

@@ -99,14 +99,8 @@ def chain(weights, dtype, *, droppable=False, position=None):
         for each in weights
     ]
     count = len(weights)
-    layers = ChainLayers(
-        first=0,
-        infos=infos,
-        weights=weights,
-        droppable=[droppable] * count,
-        checked=[True] * count,
-        positions=[position] * count,
-    )
+    layers = ChainLayers(first=0, infos=infos, weights=weights, droppable=[droppable] * count,
+        checked=[True] * count, positions=[position] * count)  # fmt: skip
     return FusedChain(layers)
 
 
@@ -233,8 +227,7 @@ def test_all_die_and_none_is_dropped_where_none_may_be():
     layers = [Dense(np.eye(9), -10.0), Dense(np.eye(9), 0.5)]
     X = np.ones((20, 9))
     found, ids, _ = advance(prepared(layers[:1]), X, droppable=True, tidy=True)
-    assert found.shape == (0, 9)
-    assert len(ids) == 0
+    assert (found.shape, len(ids)) == ((0, 9), 0)
     found, ids, _ = advance(prepared(layers), X, droppable=False, tidy=True)
     assert ids.tolist() == list(range(20))
     assert (found == 0.5).all()

@@ -101,16 +101,14 @@ def test_gain_is_the_largest_column_sum():
 def test_astype():
     layer = Layer(W / 3, [0.1, 0.2, 0.3], clip=0.7)
     cast = layer.astype("FP32")
-    assert cast.dtype == np.float32
-    assert cast.bias.dtype == np.float32
+    assert (cast.dtype, cast.bias.dtype) == (np.float32, np.float32)
     assert cast.clip == np.float32(0.7)
     assert cast.isequal(Layer(W / 3, [0.1, 0.2, 0.3], clip=0.7, dtype="FP32"))
 
 
 def test_network_is_a_sequence():
     net = network(case(2).layers)
-    assert len(net) == 3
-    assert net.shape == (24, 20)
+    assert (len(net), net.shape) == (3, (24, 20))
     assert net.edges == sum(np.count_nonzero(layer.W) for layer in case(2).layers)
     assert net[0] is next(iter(net))
     assert net[-1] is net[2]

@@ -105,8 +105,7 @@ def test_a_slice_is_lazy_too(lazy, source):
     assert not part.in_memory
     assert len(part) == 1
     assert part[0].isequal(NET[2])
-    assert source.asked == [2]
-    assert len(lazy[3:]) == 0
+    assert (source.asked, len(lazy[3:])) == ([2], 0)
 
 
 def test_isequal_and_loaded(lazy):

@@ -54,13 +54,9 @@ RUNS += [
 ]  # fmt: skip
 # These runs need one more package.
 FRAMEWORKS = {
-    "accelerate.py": "torch",
-    "first_answer.py": "onnxruntime",
-    "mofrad_hashing.py": "mpi4py",
-    "net.onnx": "onnxruntime",
-    "sattar": "torch",
-    "sparse_linear.py": "torch",
-}
+    "accelerate.py": "torch", "first_answer.py": "onnxruntime", "mofrad_hashing.py": "mpi4py",
+    "net.onnx": "onnxruntime", "sattar": "torch", "sparse_linear.py": "torch",
+}  # fmt: skip
 PARTS = [
     "few-inputs", "graph", "replay", "replay-65536", "sattar", "tests", "threads-1024", "wang",
     "wide",
@@ -152,13 +148,10 @@ def measured(batch, *, workers=2, inputs=640, own=0.0):
             free[free.index(min(free))] += taken
         sizes = [last - first for first, last in pairs]
         runs[name] = {
-            "inputs": sizes,
-            "alive": [size / 10 for size in sizes],
-            "entries": [4 * size / 10 for size in sizes],
-            "bytes": [100 * size for size in sizes],
-            "seconds": seconds,
-            "wall": max(free) + own,
-        }
+            "inputs": sizes, "alive": [size / 10 for size in sizes],
+            "entries": [4 * size / 10 for size in sizes], "bytes": [100 * size for size in sizes],
+            "seconds": seconds, "wall": max(free) + own,
+        }  # fmt: skip
     found = {"neurons": 1024, "layers": 120, "edges": 32 * 1024 * 120, "inputs": inputs}
     return found | {"workers": workers, "threads": 1, "check": "PASSED", "runs": runs}
 

@@ -30,20 +30,10 @@ PAGES = [
     if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
 ]
 MODULES = [
-    "gbdnn",
-    "gbdnn.errors",
-    "gbdnn.inference",
-    "gbdnn.model",
-    "gbdnn.serving",
-    "gbdnn.io",
-    "gbdnn.gallery",
-    "gbdnn.graph",
-    "gbdnn.challenge",
-    "gbdnn.distributed",
-    "gbdnn.training",
-    "gbdnn.viz",
-    "gbdnn.thread_scaling",
-]
+    "gbdnn", "gbdnn.errors", "gbdnn.inference", "gbdnn.model", "gbdnn.serving", "gbdnn.io",
+    "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge", "gbdnn.distributed", "gbdnn.training",
+    "gbdnn.viz", "gbdnn.thread_scaling",
+]  # fmt: skip
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 

@@ -15,17 +15,13 @@ import gbdnn
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 NEEDS = {
-    "accelerate": {"matplotlib", "torch"},
-    "challenge": {"matplotlib", "safetensors", "sklearn"},
-    "communities": {"matplotlib", "networkx"},
-    "first_inference": {"matplotlib", "sklearn"},
+    "accelerate": {"matplotlib", "torch"}, "challenge": {"matplotlib", "safetensors", "sklearn"},
+    "communities": {"matplotlib", "networkx"}, "first_inference": {"matplotlib", "sklearn"},
     "from_pytorch": {"matplotlib", "onnx", "sklearn", "torch"},
-    "pipeline": {"matplotlib", "sklearn"},
-    "training": {"matplotlib", "sklearn"},
+    "pipeline": {"matplotlib", "sklearn"}, "training": {"matplotlib", "sklearn"},
     "thread_scaling": {"matplotlib", "safetensors", "sklearn", "typer", "xxhash"},
-    "thread_scaling_graph": {"matplotlib"},
-    "thread_scaling_yours": {"matplotlib"},
-}
+    "thread_scaling_graph": {"matplotlib"}, "thread_scaling_yours": {"matplotlib"},
+}  # fmt: skip
 
 
 def read(name):

@@ -42,8 +42,7 @@ def test_a_release_is_checked_before_it_is_published():
     build, publish = found["jobs"]["build"], found["jobs"]["publish"]
     steps = [each.get("run", "") for each in build["steps"]]
     assert any(".ci/run package" in each for each in steps)
-    assert publish["needs"] == "build"
-    assert publish["permissions"] == {"id-token": "write"}
+    assert (publish["needs"], publish["permissions"]) == ("build", {"id-token": "write"})
     assert found["permissions"] == {"contents": "read"}
     [line] = [each for each in steps if "_version.py" in each]
     for tag, code in ((f"v{gbdnn.__version__}", 0), ("v9.9.9", 1)):

@@ -23,11 +23,6 @@ def mpiexec(ranks, *arguments):
     path = os.pathsep.join([*map(str, (top / "support", top, top.parent)),
                             os.environ.get("PYTHONPATH", "")])  # fmt: skip
     command = [found, "--oversubscribe", "--bind-to", "none", "-n", ranks, sys.executable]
-    return subprocess.run(
-        [str(word) for word in (*command, *arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-        env={**os.environ, **root, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
+    return subprocess.run([str(word) for word in (*command, *arguments)], capture_output=True,
+        text=True, check=False, timeout=SECONDS,
+        env={**os.environ, **root, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"})  # fmt: skip

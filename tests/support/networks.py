@@ -11,10 +11,8 @@ import gbdnn
 
 # What the fixture `infer` sets up holds for all examples alike. It has 15 values: each of them gets
 # fewer examples.
-ANY = settings(
-    max_examples=settings().max_examples * 2 // 5,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+ANY = settings(max_examples=settings().max_examples * 2 // 5,
+    suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 
 
 def converging(inputs=200, layers=12, neurons=40, seed=0):
@@ -101,20 +99,15 @@ def problems(draw, rules=("all", "entries"), max_layers=4):
         last = k == len(sizes) - 2
         W = random.integers(-8, 16, (n, m)) / 8 * (random.random((n, m)) < density)
         b = draw(
-            st.one_of(
-                st.sampled_from([0.0, -0.25, 0.25]),
-                st.just(random.integers(-3, 4, m) / 8),
-            )
-        )
+            st.one_of(st.sampled_from([0.0, -0.25, 0.25]), st.just(random.integers(-3, 4, m) / 8)),
+        )  # fmt: skip
         layers.append(
             Dense(
-                W,
-                b,
-                draw(st.sampled_from(rules)),
+                W, b, draw(st.sampled_from(rules)),
                 draw(st.sampled_from(["relu", "identity"] if last else ["relu"])),
                 draw(st.sampled_from([None, 1.5, 8.0] if last else [1.5, 2.0, 8.0])),
-            )
-        )
+            ),
+        )  # fmt: skip
     inputs = draw(st.integers(1, 40))
     X = (
         random.integers(0, 8, (inputs, sizes[0]))

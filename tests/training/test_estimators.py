@@ -27,12 +27,8 @@ DIGITS = load_digits()
 X, Y = DIGITS.data[:1000] / 16, DIGITS.target[:1000]
 X_TEST, Y_TEST = DIGITS.data[1000:] / 16, DIGITS.target[1000:]
 SMALL = {
-    "hidden": (128,),
-    "density": 0.3,
-    "learning_rate": 0.01,
-    "random_state": 0,
-    "n_jobs": 1,
-}
+    "hidden": (128,), "density": 0.3, "learning_rate": 0.01, "random_state": 0, "n_jobs": 1,
+}  # fmt: skip
 
 
 # These are skipped without pandas.

@@ -26,11 +26,8 @@ X, Y = data(NET)
 
 @pytest.mark.parametrize(
     ("optimizer", "dtype", "labels"),
-    [
-        (training.Adam(0.01, weight_decay=0.1), "FP32", True),
-        (training.SGD(0.1), "FP64", False),
-    ],
-)
+    [(training.Adam(0.01, weight_decay=0.1), "FP32", True), (training.SGD(0.1), "FP64", False)],
+)  # fmt: skip
 def test_training_continues_from_a_file(optimizer, dtype, labels, tmp_path):
     net = network(dtype=dtype, clip=0.7)
     X, y = data(net, labels=labels)
@@ -170,8 +167,7 @@ def test_nothing_is_left_to_do_after_the_end(how, tmp_path):
     assert len(run.history) == {"epochs": 2, "patience": 3}[how]
     calls = []
     again = gbdnn.train(NET, X, Y, **options, callback=calls.append)
-    assert calls == []
-    assert again.history == run.history
+    assert (calls, again.history) == ([], run.history)
     assert again.network.isequal(run.network)
 
 

@@ -18,16 +18,14 @@ from gbdnn.runtime import threads
 OPTIMIZERS = {
     "sgd": (training.SGD(0.05), {}),
     "decay": (
-        training.SGD(0.05, momentum=0.5, weight_decay=0.02),
-        {"momentum": 0.5, "decay": 0.02},
+        training.SGD(0.05, momentum=0.5, weight_decay=0.02), {"momentum": 0.5, "decay": 0.02},
     ),
     "clipped": (training.SGD(0.05, clip_norm=0.2), {"norm": 0.2}),
     "nesterov": (training.SGD(0.05, nesterov=True), {"optimizer": "nesterov"}),
     "adam": (
-        training.Adam(0.01, weight_decay=0.05),
-        {"optimizer": "adam", "rate": 0.01, "decay": 0.05},
+        training.Adam(0.01, weight_decay=0.05), {"optimizer": "adam", "rate": 0.01, "decay": 0.05},
     ),
-}
+}  # fmt: skip
 
 
 def oracle(net, **options):
@@ -352,11 +350,9 @@ def oracle_loss(Z, y):
 
 @settings(max_examples=25)
 @given(
-    st.lists(st.integers(1, 40), min_size=2, max_size=4),
-    st.floats(0.05, 1),
-    st.integers(1, 70),
+    st.lists(st.integers(1, 40), min_size=2, max_size=4), st.floats(0.05, 1), st.integers(1, 70),
     st.integers(0, 2**32 - 1),
-)
+)  # fmt: skip
 def test_a_step_is_the_gradient(sizes, density, inputs, seed):
     net = network(tuple(sizes), density, seed=seed)
     X, y = data(net, inputs, seed, labels=False)
@@ -742,8 +738,7 @@ def test_a_radixnet_is_initialised_anew():
     net = training.initialized(radix)
     for layer, old in zip(net, radix, strict=True):
         assert (layer.W.to_coo()[0] == old.W.to_coo()[0]).all()
-        assert layer.bias_rule == "all"
-        assert layer.clip == old.clip
+        assert (layer.bias_rule, layer.clip) == ("all", old.clip)
         assert not layer.W.ss.is_iso
 
 

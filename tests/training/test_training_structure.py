@@ -17,12 +17,9 @@ from gbdnn.training import SET, GroupLasso, MagnitudePruning, RigL, StepContext,
 
 SIZES = (30, 24, 18, 7)
 CALLS = [
-    GroupLasso(0.02, every=3),
-    SET(0.3, every=7),
-    RigL(0.4, every=7),
-    MagnitudePruning(0.1, every=7),
-    MagnitudePruning(0.1, every=7, scope="layer"),
-]
+    GroupLasso(0.02, every=3), SET(0.3, every=7), RigL(0.4, every=7),
+    MagnitudePruning(0.1, every=7), MagnitudePruning(0.1, every=7, scope="layer"),
+]  # fmt: skip
 
 
 def layers_of(density=0.3, seed=0, moments=2, dtype="FP64", sizes=SIZES):
@@ -276,10 +273,8 @@ def test_the_same_bits_on_any_number_of_threads(rule, optimizer):
     if isinstance(rule, SET | RigL):
         assert edges == [info.edges for info in net.infos]
         begun = gbdnn.train(net, *images(), epochs=0).layers
-        assert any(
-            set(layer.edges) != set(old.edges)
-            for layer, old in zip(runs[0].layers, begun, strict=True)
-        )
+        assert any(set(layer.edges) != set(old.edges) for layer,
+            old in zip(runs[0].layers, begun, strict=True))  # fmt: skip
     if isinstance(rule, MagnitudePruning):
         assert sum(edges) <= round(0.1 * sum(n * m for n, m in itertools.pairwise(SIZES))) + 1
 
@@ -315,8 +310,7 @@ def compacted(layers, X, *, inputs=False, dtype="FP64"):
     before = [layer.weights.dup() for layer in net]
     small, kept = compact(net, inputs=inputs)
     assert all(a.weights.isequal(W) for a, W in zip(net, before, strict=True))
-    assert small.dtype == net.dtype
-    assert small.shape == (len(kept), net.shape[1])
+    assert (small.dtype, small.shape) == (net.dtype, (len(kept), net.shape[1]))
     expected = dense_inference(layers, X)
     found = gbdnn.infer(small, X[:, kept]).to_dense(fill_value=0)
     tolerance = 1e-4 if dtype == "FP32" else 1e-12
@@ -348,13 +342,10 @@ def random_layers(random, sizes, density, rules=("all",), activations=("relu",),
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.integers(1, 9), min_size=2, max_size=6),
-    st.floats(0, 0.6),
-    st.booleans(),
+    st.lists(st.integers(1, 9), min_size=2, max_size=6), st.floats(0, 0.6), st.booleans(),
     st.sampled_from([("all",), ("entries",), ("all", "entries")]),
-    st.sampled_from(["FP32", "FP64"]),
-    st.integers(0, 999),
-)
+    st.sampled_from(["FP32", "FP64"]), st.integers(0, 999),
+)  # fmt: skip
 def test_compaction_keeps_the_answers(sizes, density, inputs, rules, dtype, seed):
     random = np.random.default_rng(seed)
     layers = random_layers(
