@@ -2,7 +2,7 @@
 
     python docs/measured.py KIND FILE.json ... > docs/KIND.toml
 
-KIND is one of `KINDS`, or ``runs`` (JSON of ``gbdnn challenge``, `larger.py` or `twelve.py`) or
+KIND is one of `KINDS`, or ``runs`` (JSON of ``gbdnn challenge`` or `twelve.py`) or
 ``beside`` (of `side_by_side.py`), which print lines for ``results.toml``.
 """
 
@@ -154,10 +154,10 @@ def processor(on: dict[str, Any]) -> str:
 
 
 def run_line(found: dict[str, Any], command: str) -> str:
-    """Return the line of `runs` for a run of `larger.py` or ``gbdnn challenge``."""
-    problem, seconds = found["problem"], _seconds(found)
+    """Return the line of `runs` for a run of `twelve.py` or ``gbdnn challenge``."""
+    problem, seconds = found["problem"], found["seconds"]
     n = len(seconds)
-    # `larger.py` with rounds, and ``gbdnn challenge``, have run the network once before.
+    # `twelve.py` with rounds, and ``gbdnn challenge``, have run the network once before.
     first = n == 1 and not found.get("rounds") and found.get("first_seconds") in (None, *seconds)
     of = "first run" if first else "second run" if n == 1 else f"median of {n}"
     run = {
@@ -176,8 +176,8 @@ def run_line(found: dict[str, Any], command: str) -> str:
 
 
 def run_row(found: dict[str, Any]) -> list[str]:
-    """Return a run of `larger.py` as a row that `twelve.py` prints."""
-    problem, seconds = found["problem"], _seconds(found)
+    """Return a run as a row that `twelve.py` prints."""
+    problem, seconds = found["problem"], found["seconds"]
     return [
         f"{problem['neurons']} x {problem['layers']}",
         "equal once" if found["deduplicate"] else "every",
@@ -204,11 +204,6 @@ def beside_lines(found: dict[str, Any]) -> str:
         program[key] = _digits(row["seconds_median"], 3)
         program[f"{key}_range"] = [_digits(min(seconds), 3), _digits(max(seconds), 3)]
     return "\n".join(f"  {_value(each)}," for each in programs.values())
-
-
-def _seconds(found: dict[str, Any]) -> list[float]:
-    seconds = found["seconds"]
-    return seconds[found["engine"]] if isinstance(seconds, dict) else seconds
 
 
 def _passed(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ _NAMES = {
     "pyg-csr": "PyG, CSR",
     "pyg": "PyG, `edge_index`",
     "scipy": "SciPy",
+    "sparse_sequential": "SparseSequential",
     "sparselab": "sparselab",
     "sparseprop": "SparseProp",
 }

@@ -4,7 +4,6 @@
     python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2 --graph products --rounds 1
     python benchmarks/comparison/graph.py --what product --features 64 --dtype FP32 --dtype FP64
     python benchmarks/comparison/graph.py --what nodes --features 256
-    python benchmarks/comparison/graph.py --what shapes --features 16
 
 The graphs are symmetric R-MAT graphs, whose degrees follow a power law, of the sizes of ogbn-arxiv
 and ogbn-products; ``--graph NODES,EDGES`` chooses another size. The matrix is normalised
@@ -12,7 +11,7 @@ beforehand, as in GCN (with loops) or GraphSAGE (mean of the neighbours).
 
 - `gcn` and `sage` are two layers, F features to F and to 40, of A Y W + b or A Y W + Y V + b.
 - `product` is A Y, by `gbdnn.graph.spmm`. `nodes` compares 1,000 nodes of two GCN layers with all
-  nodes. `shapes` are products on a path, a star and a random tree.
+  nodes.
 
 Each program runs in its own process, interleaved with the others. The table shows medians, the
 peak memory of each process, and the time of the fastest other program divided by gbdnn's.
@@ -46,7 +45,6 @@ OTHERS = {
     "sage": ("pyg", "pyg-csr", "torch", "scipy"),
     "product": ("torch", "torch-mkl", "scipy", "graphblas", "pyg"),
     "nodes": ("gbdnn-all",),
-    "shapes": (),
 }
 GRAPHS = {  # nodes, and edges drawn before symmetrising
     "arxiv": (169_343, 1_300_000),
@@ -127,14 +125,6 @@ def graphs(names: list[str], seed: int) -> dict[str, sp.csr_array]:
     return found
 
 
-def shapes(nodes: int, seed: int) -> dict[str, sp.csr_array]:
-    """Return a path, a star and a random tree."""
-    rest = np.arange(1, nodes)
-    anywhere = (np.random.default_rng(seed).random(nodes - 1) * rest).astype(int)
-    ends = {"path": rest - 1, "star": np.zeros(nodes - 1, int), "tree": anywhere}
-    return {name: symmetric(rest, end, nodes) for name, end in ends.items()}
-
-
 def main(
     what: options.Several = None,
     features: Annotated[list[int] | None, typer.Option(help="Per node; default: 128.")] = None,
@@ -156,10 +146,10 @@ def main(
     told: dict[str, Any] = {**report.circumstances(), "cells": [], "rounds": rounds}
     report.say_load(told)
     whats = options.words(what, ["product"], OTHERS)
-    made = graphs(graph or ["arxiv"], seed) if {*whats} - {"shapes"} else {}
+    made = graphs(graph or ["arxiv"], seed)
     for each in whats:
         kinds = options.words(dtype if each == "product" else None, ["FP32"], DTYPES)
-        for name, G in (shapes(1_500_000, seed) if each == "shapes" else made).items():
+        for name, G in made.items():
             A = normalised(G, each)
             for width, count, kind in product(features or [128], counts, kinds):
                 fits = 4 * A.nnz * width <= _MESSAGES

@@ -2,15 +2,14 @@
 
     python benchmarks/comparison/real_networks.py --nthreads 1 --nthreads 2 --json real.json
     python benchmarks/comparison/real_networks.py --network 1024x7@5 --inputs 1,2,4,8,16,32
-    python benchmarks/comparison/real_networks.py --inputs 1,32 --nthreads 1,4 --apart 0 --apart 2
     python benchmarks/comparison/real_networks.py --model model.onnx --programs infer,onnxruntime
 
 gbdnn is compared with PyTorch (dense and CSR weights), ONNX Runtime, OpenVINO (FP32, and bfloat16
 if the processor supports it), DeepSparse and LIBXSMM. Each program runs in its own process,
 interleaved with the others; DeepSparse needs its own interpreter, ``--python
 deepsparse=VENV/bin/python``, and LIBXSMM the path of its library in the variable LIBXSMM. In each
-round a program is called repeatedly for at least `--at-least` seconds, back to back or `--apart` ms
-apart, and its time is the median of the calls; ratios compare runs of the same round. All programs
+round a program is called repeatedly for at least `--at-least` seconds, and its time is the median
+of the calls; ratios compare runs of the same round. All programs
 except OpenVINO in bfloat16 compute in FP32, and ratios refer to these. Results are compared with
 NumPy in FP64. The file is written after each network.
 
@@ -94,9 +93,6 @@ def main(
     ] = None,
     rounds: options.Rounds = 5,
     at_least: options.AtLeast = 0.1,
-    apart: Annotated[
-        list[float] | None, typer.Option(min=0, metavar="MS", help="Between calls; repeatable.")
-    ] = None,
     seed: options.Seed = 0,
     quick: options.Quick = False,
     json_file: options.Json = None,
@@ -122,8 +118,8 @@ def main(
         with tempfile.TemporaryDirectory() as folder:
             _save(problem, model, sizes, Path(folder))
             with PROGRAMS.started(names, found, folder) as able:
-                for size, pause in product(sizes, apart or [0.0]):
-                    asked = {"inputs": size, "at_least": at_least, "apart": pause}
+                for size in sizes:
+                    asked = {"inputs": size, "at_least": at_least}
                     keys = product(counts, able)
                     calls = {
                         (name, n): partial(able[name].ask, nthreads=n, **asked) for n, name in keys
@@ -142,7 +138,6 @@ def main(
         problem = dense_problems.trained_problem(mnist)
         run(problem, [size for size in sizes if size <= len(problem.features)])
     found["groups"] = {n: groups(found["cells"], n) for n in counts}
-    found["gains"] = gains(found["cells"], counts)
     show(found, counts)
     if model is not None:
         found["verdict"] = verdict(found["cells"])
@@ -221,7 +216,6 @@ def groups(cells: list[dict[str, Any]], nthreads: int) -> list[dict[str, Any]]:
             for cell in cells
             if cell["nthreads"] == nthreads
             and not cell["features_alone"]
-            and not cell["apart"]
             and belongs(cell["density"], cell["inputs"])
         ]
         for name in OWN:
@@ -238,24 +232,6 @@ def groups(cells: list[dict[str, Any]], nthreads: int) -> list[dict[str, Any]]:
     return rows
 
 
-def gains(cells: list[dict[str, Any]], counts: list[int]) -> list[dict[str, Any]]:
-    """Return the speed-up of gbdnn's programs over the first number of threads."""
-    keys = ("network", "inputs", "apart")
-    one = {tuple(c[k] for k in keys): c["seconds"] for c in cells if c["nthreads"] == counts[0]}
-    found: dict[tuple[Any, ...], list[float]] = {}
-    for cell in cells if len(counts) > 1 else ():
-        before = one[tuple(cell[k] for k in keys)]
-        for name in [name for name in OWN if name in before and cell["nthreads"] != counts[0]]:
-            pairs = zip(before[name], cell["seconds"][name], strict=True)
-            row = (name, cell["inputs"], cell["apart"], cell["nthreads"])
-            found.setdefault(row, []).append(median(few / many for few, many in pairs))
-    head = ("program", "inputs", "apart", "nthreads")
-    return [
-        dict(zip(head, row, strict=True)) | {"mean": geometric_mean(each), "least": min(each)}
-        for row, each in found.items()
-    ]
-
-
 def show(found: dict[str, Any], counts: list[int]) -> None:
     """Print a table for each number of threads."""
     titles = {name: program.title for name, program in PROGRAMS.items()}
@@ -265,7 +241,6 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
                 {
                     f"network, {nthreads} threads": cell["network"],
                     "inputs": cell["inputs"],
-                    "ms apart": cell["apart"],
                     **{f"{titles[name]} ms": 1e3 * s for name, s in cell["median"].items()},
                     **{f"times {titles[name]}": times for name, times in cell["times"].items()},
                     "answers": ", ".join(f"{titles[n]} WRONG" for n in cell["wrong"]) or "right",
@@ -276,10 +251,6 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
         )
         print(f"\ngeometric means of times, {nthreads} threads:")
         report.table(found["groups"][nthreads])
-    for row in found["gains"]:
-        words = f"{row['inputs']} inputs, {row['apart']:g} ms apart, {row['nthreads']} threads"
-        gain = f"x {row['mean']:.2f} as fast as {counts[0]}, at least x {row['least']:.2f}"
-        print(f"{titles[row['program']]}, {words}: {gain}")
     for cell in found["cells"]:
         right = {titles[name]: f"{share:.2%}" for name, share in cell["right"].items() if share}
         if right and cell["inputs"] == max(each["inputs"] for each in found["cells"]):

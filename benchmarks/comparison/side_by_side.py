@@ -55,9 +55,6 @@ def main(
         typer.Option(min=1, help="Also run the slow programs, on this number of inputs."),
     ] = None,
     batch: options.Several = None,
-    search_inputs: Annotated[
-        int, typer.Option(min=1, help="Number of inputs for trying batch sizes.")
-    ] = SEARCH_INPUTS,
     json_file: options.Json = None,
 ) -> None:
     """Compare gbdnn with other programs on one problem."""
@@ -83,7 +80,7 @@ def main(
         for name in (name for name in able if name not in own):
             tried, size = options.numbers(batch, BATCHES), inputs(name, 0)
             for threads in [1] if name in PROGRAMS.having("serial") else counts:
-                row = {"program": name, "nthreads": threads, "inputs": min(search_inputs, size)}
+                row = {"program": name, "nthreads": threads, "inputs": min(SEARCH_INPUTS, size)}
                 found["batches"].append(row | _searched(able[name], row, tried, size))
         sizes = {(row["program"], row["nthreads"]): row["batch"] for row in found["batches"]}
         found["runs"] = challenge_turns.interleaved(

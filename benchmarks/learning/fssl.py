@@ -5,8 +5,7 @@
 
 A dense network of 784-500-300-10 is trained with a group lasso, compacted and fine-tuned. Without
 the files of MNIST (see images_to_learn.py) the digits of scikit-learn and a smaller network are
-used. `--validation` evaluates on part of the training images, for choosing options. With `--dense`
-a dense network is trained for as many epochs, and the ratio of the times is printed.
+used. With `--dense` a dense network is trained for as many epochs.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ def main(
     epochs: options.Count = 20,
     fine_tuning_epochs: options.Count = 30,
     seeds: options.Count = 3,
-    learning_rate: float = 0.1,
-    fine_tuning_rate: float = 0.05,
-    fine_tuning_dropout: float = 0.2,
     dense: Annotated[bool, typer.Option("--dense", help="Also train a dense network.")] = False,
-    validation: Annotated[bool, typer.Option(help="Do not use the test images.")] = False,
     nthreads: options.Count = 1,
     json_file: options.Json = None,
 ) -> None:
@@ -52,11 +47,10 @@ def main(
     data = images()
     sizes, usual, known = _PROBLEMS[data.name]
     strengths = options.numbers(strength, usual, float, 0)
-    data = data.validation() if validation else data
     known |= {"nthreads": nthreads}
-    learning = known | {"epochs": epochs, "optimizer": SGD(learning_rate)}
-    tuning = known | {"epochs": fine_tuning_epochs, "optimizer": SGD(fine_tuning_rate)}
-    tuning["adjustments"] = (InputDropout(fine_tuning_dropout),)
+    learning = known | {"epochs": epochs, "optimizer": SGD(0.1)}
+    tuning = known | {"epochs": fine_tuning_epochs, "optimizer": SGD(0.05)}
+    tuning["adjustments"] = (InputDropout(0.2),)
     print(f"{data.name}; {'-'.join(map(str, sizes))}; {epochs} + {fine_tuning_epochs} epochs")
     rows = []
     for each, seed in product(strengths, range(seeds)):
@@ -86,7 +80,7 @@ def main(
             row["dense_seconds"] = perf_counter() - began
             row["dense_error"] = 100 - data.accuracy(whole)
         rows.append(row)
-        print(f"  strength {each:g}, seed {seed}: {_words(row)}", flush=True)
+        print(f"  {row}", flush=True)
     summary = []
     for each in strengths:
         gone, errors = (
@@ -101,17 +95,6 @@ def main(
         for step, given in (("learning", learning), ("fine_tuning", tuning))
     }
     report.write(json_file, found | report.circumstances())
-
-
-def _words(row: dict[str, Any]) -> str:
-    words = (
-        f"{'-'.join(map(str, row['sizes']))}, {row['gone']:.1f} % gone, error"
-        f" {row['error_learned']:.2f} %, fine-tuned {row['error']:.2f} %, {row['seconds']:.0f} s"
-    )
-    if "dense_seconds" in row:
-        ratio = row["seconds"] / row["dense_seconds"]
-        words += f"; dense: {row['dense_error']:.2f} %, {row['dense_seconds']:.0f} s ({ratio:.2f})"
-    return words
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
     GBDNN_DATA=data python benchmarks/learning/training_accuracy.py --json accuracy.json
 
 Networks of 784-1024-1024-10 (64-256-256-10 for the digits of scikit-learn) with random edges,
-Erdős–Rényi by layer, are trained with the same options at each density. `--validation` evaluates on
-part of the training images, for choosing options.
+Erdős–Rényi by layer, are trained with the same options at each density.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from itertools import product
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import gbdnn
 from gbdnn.training import SET, SGD, Adjustment, InputDropout, RigL, erdos_renyi
@@ -35,11 +32,6 @@ def main(
     rules: options.Several = None,
     epochs: options.Count = 20,
     seeds: options.Count = 3,
-    batch: options.Count = 128,
-    learning_rate: float = 0.05,
-    weight_decay: float = 0.0,
-    input_dropout: float = 0.1,
-    validation: Annotated[bool, typer.Option(help="Do not use the test images.")] = False,
     nthreads: options.Count = 1,
     json_file: options.Json = None,
 ) -> None:
@@ -48,13 +40,11 @@ def main(
     names = options.words(rules, ["fixed", "rigl"], RULES)
     data = images()
     sizes = _SIZES[data.name]
-    data = data.validation() if validation else data
     given: dict[str, Any] = {
-        "epochs": epochs, "batch_size": batch, "nthreads": nthreads,
-        "optimizer": SGD(learning_rate, weight_decay=weight_decay),
+        "epochs": epochs, "batch_size": 128, "nthreads": nthreads, "optimizer": SGD(0.05),
     }  # fmt: skip
     print(f"{data.name}; {'-'.join(map(str, sizes))}; {epochs} epochs")
-    dropout, rows, cells = InputDropout(input_dropout), [], []
+    dropout, rows, cells = InputDropout(0.1), [], []
     for percent, name in product(densities, names):
         if percent == 100 and name != "fixed":
             continue  # a dense network has no edges to move
@@ -68,7 +58,7 @@ def main(
     report.table(cells)
     words = {name: repr(value) for name, value in given.items()}
     found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": cells}
-    found["options"] = words | {"input_dropout": repr(input_dropout)}
+    found["options"] = words | {"input_dropout": dropout.fraction}
     report.write(json_file, found | report.circumstances())
 
 

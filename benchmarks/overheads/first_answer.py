@@ -1,7 +1,6 @@
 """Measure what a new process needs for its first answer, after ``import numpy``.
 
     python benchmarks/overheads/first_answer.py --json first_answer.json
-    python benchmarks/overheads/first_answer.py --other DIR    # also the gbdnn in another folder
 
 Two tasks: read a pruned MLP, 784-1024-1024-10 with 5 % of the weights, and compute one input on one
 thread, with `gbdnn.compile` and with ONNX Runtime; and ten products of a graph of 20,000 nodes and
@@ -18,10 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 import gbdnn
 from gbdnn.training import erdos_renyi
@@ -59,28 +57,25 @@ A, Y = sp.load_npz(folder + "/A.npz"), np.ones((20_000, 32), np.float32)
 """
 SPMM = "import gbdnn\nfor _ in range(10):\n    gbdnn.graph.spmm(A, Y)\n"
 SCIPY = "for _ in range(10):\n    A @ Y\n"
-Other = Annotated[Path | None, typer.Option(help="A folder with another version of gbdnn.")]
 
 
-def main(rounds: options.Rounds = 5, other: Other = None, json_file: options.Json = None) -> None:
+def main(rounds: options.Rounds = 5, json_file: options.Json = None) -> None:
     """Compare the first answers of programs."""
-    here = Path(gbdnn.__file__).parents[1]
-    own = {"gbdnn": here} | ({f"gbdnn in {other}": other} if other else {})
-    programs: dict[tuple[str, str], tuple[str, Path]] = {}
-    for name, path in own.items():
-        programs["one input", name] = COMPILE, path
-        programs["10 graph products", name] = GRAPH + SPMM, path
-    programs["one input", "ONNX Runtime"] = ONNX, here
-    programs["10 graph products", "SciPy"] = GRAPH + SCIPY, here
+    programs = {
+        ("one input", "gbdnn"): COMPILE,
+        ("one input", "ONNX Runtime"): ONNX,
+        ("10 graph products", "gbdnn"): GRAPH + SPMM,
+        ("10 graph products", "SciPy"): GRAPH + SCIPY,
+    }
     runs: dict[tuple[str, str], list[dict[str, float]]] = {each: [] for each in programs}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write(folder)
         for _ in range(rounds + 1):
-            for number, (each, (code, path)) in enumerate(programs.items()):
+            for number, (each, code) in enumerate(programs.items()):
                 home = folder / f"home{number}"
                 home.mkdir(exist_ok=True)
-                where = {"HOME": str(home), "PYTHONPATH": str(path)}
+                where = {"HOME": str(home), "PYTHONPATH": str(Path(gbdnn.__file__).parents[1])}
                 done = subprocess.run(
                     [sys.executable, "-P", "-c", MEASURED.format(code=code), name], cwd=folder,
                     env={**os.environ, **where}, stdout=subprocess.PIPE, check=True,
@@ -91,7 +86,6 @@ def main(rounds: options.Rounds = 5, other: Other = None, json_file: options.Jso
         cell: dict[str, Any] = {"task": task, "program": program, "first cpu": found[0]["cpu"]}
         cell |= {"first MiB": found[0]["MiB"]}
         cells.append(cell | {key: median(each[key] for each in found[1:]) for key in found[0]})
-    cells.sort(key=lambda cell: cell["task"])
     report.table(cells)
     report.write(json_file, report.started("first answers", rounds=rounds) | {"cells": cells})
 

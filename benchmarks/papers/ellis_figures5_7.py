@@ -30,12 +30,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import papers
 import pools
 import report
-from batches import KINDS
 from turns import quartiles
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
 
+# Batches per worker, and the order of the inputs.
+KINDS = {"static": (1, "given"), "hashed": (1, "hashed"), "dynamic": (4, "given")}
 _PARTS, _LAYERS = 24, 8
 _PUBLISHED = {"ranks differ by up to, s": 50, "of, s": 75, "largest part over the mean": 2}
 

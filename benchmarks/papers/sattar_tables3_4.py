@@ -2,13 +2,11 @@
 
     python benchmarks/papers/sattar_tables3_4.py --network 1024x120,4096x120 --json sattar.json
     mpiexec -n 3 python -m mpi4py.futures benchmarks/papers/sattar_tables3_4.py --pool mpi
-    python benchmarks/papers/sattar_tables3_4.py --device cuda --json sattar-cuda.json
 
 The paper sends 60 chunks of 1,000 inputs to its devices. This script first calls `gbdnn.infer` on
 consecutive chunks of several sizes. Then several kinds of pools with the same number of workers,
 one thread each, compute the same batches; the table shows their times, and the bytes of features
 and results sent. Workers read the network from a folder. Threads share memory and send nothing.
-With ``--device`` PyTorch computes the chunks instead, with dense and with CSR weights.
 
 N. S. Sattar, S. Arifuzzaman, "Data Parallel Large Sparse Deep Neural Network on GPU", IPDPS
 Workshops 2020.
@@ -30,12 +28,9 @@ import gbdnn
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import options
 import papers
-import peers
 import pools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import graphblas as gb
 
     from gbdnn.challenge import Problem
@@ -50,7 +45,6 @@ def measure(
     chunk: options.Several = None,
     pool: options.Several = None,
     workers: options.Cores = None,
-    device: papers.Device = None,
 ) -> None:
     """Time chunks of inputs, and kinds of workers."""
     quick, count = study.quick, workers or papers.cores()
@@ -65,10 +59,6 @@ def measure(
         ]
         name = f"gbdnn, {len(parts)} chunks of {min(size, problem.inputs):,}"
         study.compare(problem, {name: partial(chunks, problem.network, parts, count)}, count)
-    if device:
-        programs = on_device(problem, device, sizes, count)
-        study.compare(problem, programs, count, on=papers.on_device(device))
-        return
     with tempfile.TemporaryDirectory() as name:
         gbdnn.save(problem.network, Path(name) / "net")
         shared = replace(problem, network=gbdnn.load(Path(name) / "net"))
@@ -89,19 +79,6 @@ def chunks(network: gbdnn.Network, parts: list[gb.Matrix], nthreads: int) -> np.
         found.append(first + gbdnn.categories(Y))
         first += X.nrows
     return np.concatenate(found)
-
-
-def on_device(
-    problem: Problem, device: str, sizes: list[int], count: int
-) -> dict[str, Callable[[], Any]]:
-    """Return PyTorch's programs by name, for each size of chunk."""
-    programs = {}
-    for weights, csr in (("dense", False), ("CSR", True)):
-        ready = peers.torch_dense(problem, False, device, csr)
-        for size in sizes:
-            name = f"PyTorch, {weights} weights, chunks of {min(size, problem.inputs):,}"
-            programs[name] = ready(count, size, problem.inputs)
-    return programs
 
 
 def over(study: papers.Study, problem: Problem, kind: str, executor: Any, count: int) -> None:

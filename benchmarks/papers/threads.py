@@ -2,21 +2,25 @@
 
     python benchmarks/papers/threads.py --json threads.json
     python benchmarks/papers/threads.py --networks 16384x120 --threads 1,8,16,32,64
+    python benchmarks/papers/threads.py --wait-policy --inputs 4000 --json wait-policy.json
     python benchmarks/papers/threads.py --quick
 
 Every network runs with LAGraph's loop (ours, in python-graphblas) and with the sparse, full and
 fused kernels on every number of threads, each in its own process, interleaved, without
 deduplication. Categories are compared with the official ones, or with SciPy in FP64. Then the
-operations of the sparse kernel are timed separately, and both ways of using threads for them:
-OpenMP in each operation, or a part of the rows per thread. These runs are of strong scaling, with
-the same inputs on every number of threads; in those of weak scaling, each thread has the same
-number of inputs, and a speed-up is the ratio of inputs per second. At last, batches on one worker
-with all threads are timed for `replay.py`.
+operations of the sparse kernel are timed separately. Every number of threads has the same inputs.
 
 By default all networks of 120 layers run whose 60,000 inputs fit into memory. Networks given by
 ``--networks`` run on as many inputs as fit. Speed-ups are median ratios to the smallest number of
 threads; the efficiency is the speed-up over the ideal one. OMP_WAIT_POLICY, OMP_PROC_BIND and
 OMP_PLACES are recorded, not set. `docs/tables.py` shows the JSON.
+
+``--wait-policy`` compares the values of OMP_WAIT_POLICY on all threads of the first network, alone
+and next to a loop that keeps one core busy. An OpenMP thread that waits for the next parallel
+region spins (active), sleeps (passive), or spins for a while and then sleeps (unset). libgomp reads
+the variable when it is loaded, so every run has its own process, which ends before the next one
+starts, since spinning threads would disturb it. Its time is the median of its runs after a warm-up.
+Unset OMP_WAIT_POLICY, and GOMP_SPINCOUNT, which overrides it, for this.
 
 T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
 of Development Time via SuiteSparse:GraphBLAS", HPEC 2019, and ``dnn_demo.c`` in LAGraph.
@@ -25,27 +29,28 @@ of Development Time via SuiteSparse:GraphBLAS", HPEC 2019, and ``dnn_demo.c`` in
 from __future__ import annotations
 
 import sys
+import tempfile
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-import batches
 import challenge_turns
 import loops
 import options
 import problems
 import report
-from peers import KERNELS
+from peers import KERNELS, PROGRAMS
 from processes import busy
-from turns import checked
+from turns import checked, in_turn
 
-import gbdnn
 from gbdnn.thread_scaling import Run, Scaling
+from gbdnn.thread_scaling.study import interval
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
@@ -55,8 +60,9 @@ DEGREE = 32  # edges into every neuron
 # Bytes that a process needs per edge, and per feature, about 20 % of which are not 0.
 EDGE, FEATURE = 24, 12 * 0.2
 ACTIVATION = 24  # bytes per activation in the running process, for Y and Z
-BUSY_SHARE = 6  # fraction of the inputs for the ways of using threads, inverse
 SHARE = 0.75  # fraction of the machine's memory
+POLICIES = ("unset", "active", "passive")
+RUNS = 3  # timed runs per process and policy
 
 
 def main(
@@ -70,6 +76,9 @@ def main(
     images: options.Images = None,
     seed: options.Seed = 0,
     rounds: options.Rounds = 3,
+    wait_policy: Annotated[
+        bool, typer.Option("--wait-policy", help="Compare OpenMP wait policies instead.")
+    ] = False,
     quick: options.Quick = False,
     json_file: options.Json = None,
 ) -> None:
@@ -89,12 +98,17 @@ def main(
             continue
         official = problems.known_weights(data, neurons, layers)
         problem = problems.Choice(neurons, layers, size, official, images, seed).build()
+        if wait_policy:
+            found |= {"threads": max(counts), "problem": report.problem_facts(problem)}
+            found["rows"] = policies(problem, max(counts), 1 if quick else rounds)
+            report.table(found["rows"])
+            report.finish(json_file, found, found["rows"])
+            return
         found["networks"].append(study(problem, counts, rounds))
         show(found["networks"][-1])
         report.write(json_file, found)
-    kinds = ("rows", "weak", "operations", "ways")
+    kinds = ("rows", "operations")
     rows = [row for each in found["networks"] for kind in kinds for row in each[kind]]
-    rows += [each["batches"] for each in found["networks"]]
     report.finish(json_file, found, rows)
 
 
@@ -121,28 +135,21 @@ def study(problem: Problem, counts: list[int], rounds: int) -> dict[str, Any]:
     found = report.problem_facts(problem)
     print(f"\n{problem.name}\ncomputing the reference categories ...", flush=True)
     truth, found["checked_against"] = problems.true_categories(problem)
-    parts = {n: max(1, problem.inputs * n // max(counts)) for n in counts}
     with challenge_turns.workers(problem, KERNELS, found) as able:
-        for name, kind, inputs in (
-            ("rows", "strong", lambda *_: problem.inputs),
-            ("weak", "weak", lambda _, n: parts[n]),
-        ):
-            runs = challenge_turns.interleaved(able, counts, rounds, truth, inputs)
-            timed = [run | {"program": KERNELS[run["program"]]} for run in runs if run["round"]]
-            found[name] = rows(timed, kind)
-            for row in found[name]:
-                edges = row["inputs"] * problem.network.edges
-                row["edges_per_second"] = edges / row["seconds"]
+        runs = challenge_turns.interleaved(able, counts, rounds, truth, lambda *_: problem.inputs)
+    found["rows"] = rows(
+        [run | {"program": KERNELS[run["program"]]} for run in runs if run["round"]]
+    )
+    for row in found["rows"]:
+        row["edges_per_second"] = row["inputs"] * problem.network.edges / row["seconds"]
     found["operations"] = operations_of(problem, counts, rounds, truth)
-    found["ways"] = ways_of(problem, counts, rounds, truth)
-    found["batches"] = batches.measure(problem, 1, max(counts), rounds, truth)
     return found
 
 
-def rows(runs: list[dict[str, Any]], kind: str = "strong") -> list[dict[str, Any]]:
+def rows(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the statistics of runs by program and threads, with inputs and check."""
     times = [
-        Run(run["program"], kind, run["nthreads"], run["round"], run["seconds"], run.get("cpu", 0))
+        Run(run["program"], "strong", run["nthreads"], run["round"], run["seconds"], run["cpu"])
         for run in runs
     ]
     more: dict[Any, list[dict[str, Any]]] = {}
@@ -165,41 +172,49 @@ def operations_of(
     for turn in range(rounds):
         for n in counts:
             seconds, found = loops.timed(problem.network, problem.features, n)
-            facts = {"nthreads": n, "round": turn, "inputs": problem.inputs}
+            facts = {"nthreads": n, "round": turn, "inputs": problem.inputs, "cpu": 0.0}
             facts["check"] = checked(np.array_equal(found, truth))
             for name, taken in zip(loops.OPERATIONS, seconds.sum(axis=0).tolist(), strict=True):
                 runs.append(facts | {"program": name, "seconds": taken})
     return [{"operation": row.pop("program"), **row} for row in rows(runs)]
 
 
-def ways_of(
-    problem: Problem, counts: list[int], rounds: int, truth: np.ndarray
-) -> list[dict[str, Any]]:
-    """Return the seconds of the sparse loop by way of using threads, also next to a busy process.
+def policies(problem: Problem, threads: int, rounds: int) -> list[dict[str, Any]]:
+    """Return the seconds of processes by wait policy, alone and next to a busy process."""
+    truth, _ = problems.true_categories(problem)
+    kinds = [(c, name, p) for c in ("quiet", "busy") for name in KERNELS for p in POLICIES]
+    with tempfile.TemporaryDirectory() as folder:
+        problems.save(problem, Path(folder))
 
-    OpenMP divides each operation, or each thread takes a part of the rows through all layers.
-    """
-    network, count = problem.network, max(1, problem.inputs // BUSY_SHARE)
-    X, truth, found = problem.features[:count, :].new(), truth[truth < count], []
-    step, parts = partial(loops.sparse, network), loops.batches(X)
-    ways = {
-        "OpenMP in each operation": partial(loops.categories, step, parts),
-        "parts of the rows": partial(loops.in_parts, network, X),
-    }
-    right = {way: all(np.array_equal(call(n), truth) for n in counts) for way, call in ways.items()}
-    for neighbour in ("nothing", "a busy process"):
-        with nullcontext() if neighbour == "nothing" else busy():
-            times = gbdnn.scaling(ways, counts, rounds=rounds).rows
-        for row in times:
-            way = row.pop("program")
-            facts = {"way": way, "next_to": neighbour, "inputs": count}
-            found.append(facts | row | {"check": checked(right[way])})
-    return found
+        def once(condition: str, name: str, policy: str) -> dict[str, Any]:
+            given = {} if policy == "unset" else {"OMP_WAIT_POLICY": policy}
+            with (
+                PROGRAMS.started([name], {}, folder, **given) as able,
+                busy() if condition == "busy" else nullcontext(),
+            ):
+                asked = {"nthreads": threads, "batch": None, "inputs": problem.inputs}
+                answers = [able[name].ask(**asked) for _ in range(1 + RUNS)]
+            right = all(np.array_equal(each["categories"], truth) for each in answers)
+            seconds = median(each["seconds"] for each in answers[1:])
+            return {"seconds": seconds, "check": checked(right)}
+
+        turns = in_turn({kind: partial(once, *kind) for kind in kinds}, rounds, warm=0)
+    rows = []
+    for key in kinds:
+        condition, name, policy = key
+        seconds, low, high = interval(turns.seconds(key))
+        rows.append({
+            "condition": condition, "program": KERNELS[name], "policy": policy,
+            "seconds": seconds, "seconds_low": low, "seconds_high": high,
+            "check": min(run["check"] for run in turns.runs[key]),
+            "to_unset": median(turns.ratios(key, (condition, name, "unset"))),
+        })  # fmt: skip
+    return rows
 
 
 def show(network: dict[str, Any]) -> None:
     """Print the tables of a network."""
-    for kind in ("rows", "weak", "operations", "ways"):
+    for kind in ("rows", "operations"):
         print(f"\n{kind}")
         hidden = [f"{name}_{end}" for name in ("seconds", "efficiency") for end in ("low", "high")]
         report.table(network[kind], *hidden, "kind", "rounds", "inputs")

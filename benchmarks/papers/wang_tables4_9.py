@@ -1,14 +1,11 @@
 """Wang et al. (cuSPARSE), tables IV to IX: inference with and without dropping dead inputs.
 
     python benchmarks/papers/wang_tables4_9.py --network 1024x120,4096x120 --json wang.json
-    python benchmarks/papers/wang_tables4_9.py --device cuda --json wang-cuda.json
 
 The paper's filter removes the inputs whose activations are all zero after a layer. This script runs
 a loop over single GraphBLAS calls with and without the filter, with activations in sparse and in
-full matrices (`support/loops.py`); gbdnn always drops such inputs. With ``--device cuda`` the
-loop calls cuSPARSE instead, through CuPy: CSR weights x dense activations, and CSR x CSR, from
-features to categories on the GPU; ``--device cpu`` runs the same code with SciPy. The published
-times are of two GPUs. Tables VII to IX contain edge rates, which this script computes from the
+full matrices (`support/loops.py`); gbdnn always drops such inputs. The published times are of
+cuSPARSE on two GPUs. Tables VII to IX contain edge rates, which this script computes from the
 times; the 4.709e9 of table IX at 4096 x 120 on the GTX 1080 does not agree with its 51.59 s, but
 1.83e10 does.
 
@@ -28,7 +25,6 @@ import gbdnn
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import loops
 import papers
-import peers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,22 +32,18 @@ if TYPE_CHECKING:
     from gbdnn.challenge import Problem
 
 _BLOCK = 1000  # inputs of a full matrix
-_ENTRIES = 1 << 26  # maximum of a batch's activations on a GPU
 _DROPS = ((False, "all inputs kept"), (True, "dead inputs dropped"))
 
 
-def measure(study: papers.Study, neurons: int, layers: int, device: papers.Device = None) -> None:
+def measure(study: papers.Study, neurons: int, layers: int) -> None:
     """Time both kernels with and without the filter, and gbdnn."""
     study.published(neurons, layers, ["wang"])
     problem = study.problem(neurons, layers)
     infer = partial(gbdnn.infer, problem.network, problem.features, deduplicate=False)
     for count in study.counts():
-        programs = {} if device else graphblas_loops(problem, count)
+        programs = graphblas_loops(problem, count)
         programs["gbdnn, every input"] = partial(infer, nthreads=count)
         study.compare(problem, programs, count, rounds=1)
-    if device:
-        where = papers.on_device(device)
-        study.compare(problem, array_loops(problem, device), 1, rounds=1, on=where)
 
 
 def graphblas_loops(problem: Problem, count: int) -> dict[str, Callable[[], Any]]:
@@ -67,17 +59,6 @@ def graphblas_loops(problem: Problem, count: int) -> dict[str, Callable[[], Any]
         )
         for drop, words in _DROPS
         for kind, (infer, parts) in kinds.items()
-    }
-
-
-def array_loops(problem: Problem, device: str) -> dict[str, Callable[[], Any]]:
-    """Return loops of CuPy or SciPy by name."""
-    title = "CuPy" if device == "cuda" else "SciPy"
-    batch = _ENTRIES // problem.features.ncols if device == "cuda" else _BLOCK
-    return {
-        f"{title}, {product}, {words}": peer(problem, drop, title.lower())(1, batch, problem.inputs)
-        for product, peer in (("CSR x dense", peers.dense), ("CSR x CSR", peers.sparse))
-        for drop, words in _DROPS
     }
 
 

@@ -1,11 +1,14 @@
 """Measure the challenge's twelve networks with and without deduplication; can be resumed.
 
     python benchmarks/scale/twelve.py RESULTS --images $GBDNN_DATA/mnist --nthreads 2
+    python benchmarks/scale/twelve.py RESULTS --network 65536x480
 
-Each case runs ``larger.py`` in its own process and writes a file to RESULTS; cases with a file are
-skipped. Networks that need more than a quarter of the machine's memory are streamed from a store,
-which is resumed if it is incomplete, and removed after both cases of the network. Features stay in
-a store until all networks with the same number of neurons are done. The last lines of the output
+Each case runs in its own process and writes a file to RESULTS; cases with a file are skipped.
+Networks that need more than a quarter of the machine's memory are streamed from a store, which is
+resumed if it is incomplete, and removed after both cases of the network. Features stay in a store
+until all networks with the same number of neurons are done: creating them from 60,000 images takes
+minutes at 65536. Memory is that of the process without pages of mapped files: after loading the
+libraries, before the inference, and the maximum during the first one. The last lines of the output
 belong into ``docs/results.toml``.
 """
 
@@ -13,23 +16,33 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import memory
 import options
 import papers
+import problems
 import report
+from turns import checked, timed
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from gbdnn.challenge import Problem
+
 DEGREE = 32
 ENTRY = 24  # bytes of an edge in memory, with its prepared copy
+BUDGETS = {False: 0.5, True: 4.0}  # GiB, of networks in memory and streamed
 
 
 def main(
@@ -42,67 +55,122 @@ def main(
     stores: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for stores, up to 16 GB.")
     ] = None,
-    keep: Annotated[bool, typer.Option(help="Keep the stores.")] = False,
+    check: Annotated[bool, typer.Option(help="Check all categories, which takes long.")] = False,
 ) -> None:
     """Measure the missing cases, the smallest networks first."""
-    results.mkdir(parents=True, exist_ok=True)
     stores = stores or results / "stores"
+    stores.mkdir(parents=True, exist_ok=True)
     chosen = papers.named(network, papers.SIZES)
     left = Counter(neurons for neurons, _ in chosen)
     for neurons, layers in chosen:
-        words = ["--neurons", neurons, "--layers", layers]
-        for name, value in (("inputs", inputs), ("images", images), ("nthreads", nthreads)):
-            words += [] if value is None else [f"--{name}", value]
-        store, features = stores / f"{neurons}x{layers}", stores / f"features-{neurons}"
-        edges = DEGREE * neurons * layers
-        if is_official := data is not None and (neurons, layers) == (1024, 120):
-            words += ["--data", data]
-        else:
-            stores.mkdir(parents=True, exist_ok=True)
-            words += ["--features", features]
-        if not is_official and ENTRY * edges > memory() / 4:
-            words += ["--store", store, "--memory", 4]
-        words += ["--rounds", 3 if edges < 1 << 26 else 1 if edges < 1 << 28 else 0]
-        for kind in ("no-deduplicate", "deduplicate"):
-            measure(results / f"{neurons}x{layers}-{kind}.json", [*words, f"--{kind}"])
+        official = problems.known_weights(data, neurons, layers)
+        choice = problems.Choice(neurons, layers, inputs, official, images)
+        for deduplicate in (False, True):
+            file = _file(results, neurons, layers, deduplicate)
+            if file.exists():
+                print(f"{file.stem}: already measured", flush=True)
+                continue
+            print(f"\n{file.stem}", flush=True)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                case = pool.submit(one_case, choice, stores, nthreads, deduplicate, check)
+                if (error := case.exception()) is None:
+                    report.write(file, case.result())
+                else:
+                    print(f"{file.stem}: FAILED, {error!r}; continuing with the next case")
         left[neurons] -= 1
-        if not keep:
-            shutil.rmtree(store, ignore_errors=True)
-            if not left[neurons]:
-                shutil.rmtree(features, ignore_errors=True)
+        shutil.rmtree(stores / f"{neurons}x{layers}", ignore_errors=True)
+        if not left[neurons]:
+            shutil.rmtree(stores / f"features-{neurons}-{inputs}", ignore_errors=True)
     show(results)
 
 
-def memory() -> float:
-    """Return the machine's memory in bytes."""
-    return report.circumstances()["machine"]["memory_gib"] * 2**30
+def _file(results: Path, neurons: int, layers: int, deduplicate: bool) -> Path:
+    return results / f"{neurons}x{layers}-{'' if deduplicate else 'no-'}deduplicate.json"
 
 
-def measure(file: Path, options: list[object]) -> None:
-    """Run a case if it has no file; report a failure and continue."""
-    if file.exists():
-        print(f"{file.stem}: already measured", flush=True)
-        return
-    print(f"\n{file.stem}", flush=True)
-    unfinished = file.with_suffix(".unfinished")
-    command = [sys.executable, HERE / "larger.py", *options, "--json", unfinished]
-    if subprocess.run(list(map(str, command))).returncode == 0:
-        unfinished.replace(file)
-    else:
-        print(f"{file.stem}: FAILED; continuing with the next case", flush=True)
+def one_case(
+    choice: problems.Choice, stores: Path, nthreads: int | None, deduplicate: bool, check: bool
+) -> dict[str, Any]:
+    """Return time and memory of a network in this process."""
+    import graphblas as gb
+
+    import gbdnn
+
+    gb.Vector("FP32", 1).wait()  # GraphBLAS is loaded and initialised
+    libraries = memory.now()
+    nthreads = nthreads or int(gb.ss.global_context["nthreads"])
+    problem, is_streamed = _problem(choice, stores)
+    edges = problem.network.edges
+    found = report.started(
+        problem, nthreads=nthreads, deduplicate=deduplicate, streamed=is_streamed
+    )
+    given = {"memory": int(BUDGETS[is_streamed] * 2**30), "nthreads": nthreads}
+    infer = timed(
+        partial(
+            gbdnn.infer, problem.network, problem.features,
+            **given, **problems.merging(deduplicate),
+        ),
+        lambda Y: {"rows": gbdnn.categories(Y)},
+    )  # fmt: skip
+    before = memory.now()
+    with memory.Peak() as peak:
+        first = infer()
+    rounds = 3 if edges < 1 << 26 else 1 if edges < 1 << 28 else 0
+    runs = [infer() for _ in range(rounds)]
+    rows, right = first["rows"], True
+    if check:
+        right = np.array_equal(rows, problems.true_categories(problem)[0])
+    seconds = [run["seconds"] for run in runs or [first]]
+    return found | {
+        "rounds": rounds,
+        "seconds": seconds,
+        "seconds_first": first["seconds"],
+        "edges_per_second": problem.inputs * edges / median(seconds),
+        "categories": len(rows),
+        "check": checked(right and all(np.array_equal(rows, run["rows"]) for run in runs)),
+        "memory_libraries": libraries,
+        "memory_before": before,
+        "memory_peak": peak.most,
+    }
+
+
+def _problem(choice: problems.Choice, stores: Path) -> tuple[Problem, bool]:
+    """Return the problem, and whether its network is streamed; both may be in stores."""
+    import gbdnn
+    from gbdnn.challenge import Problem
+
+    if choice.data is not None:
+        return choice.build(), False
+    sizes = choice.neurons, choice.layers
+    name = "{} neurons x {} layers, generated (seed 0)".format(*sizes)
+    kept = stores / f"features-{sizes[0]}-{choice.inputs}"
+    if not (kept / "index.json").exists():
+        gbdnn.save(choice.build(layers=1).features, kept)
+    X = gbdnn.load(kept)
+    available = report.circumstances()["machine"]["memory_gib"] * 2**30
+    is_streamed = ENTRY * DEGREE * sizes[0] * sizes[1] > available / 4
+    net = gbdnn.radixnet(*sizes, seed=0, lazy=is_streamed)
+    if is_streamed:
+        store = stores / "{}x{}".format(*sizes)
+        if not (store / "index.json").exists():
+            gbdnn.save(net, store)
+        net = gbdnn.load(store, lazy=True)
+    problem = Problem(name=f"{name}, on {X.nrows} inputs", network=net, features=X, seed=0)
+    return problem, is_streamed
 
 
 def show(results: Path) -> None:
     """Print a table of all cases, and the lines for the results page."""
-    sys.path.insert(0, str(HERE.parents[1] / "docs"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
     import measured
 
-    kinds = product(papers.SIZES, ("no-deduplicate", "deduplicate"))
-    files = [results / f"{neurons}x{layers}-{kind}.json" for (neurons, layers), kind in kinds]
+    files = [_file(results, *sizes, each) for sizes, each in product(papers.SIZES, (False, True))]
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
     head = ("network", "inputs", "seconds", "edges/s", "peak GiB", "categories")
     report.table([dict(zip(head, measured.run_row(each), strict=True)) for each in runs])
     print("", *(measured.run_line(each, "twelve") for each in runs), sep="\n")
+    if any(each["check"] == "FAILED" for each in runs):
+        raise SystemExit("categories are wrong")
 
 
 if __name__ == "__main__":

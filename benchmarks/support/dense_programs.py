@@ -15,7 +15,7 @@ from functools import cache, partial
 from math import inf
 from pathlib import Path
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import dense_problems
@@ -255,10 +255,8 @@ def _model(folder: Path) -> str:
     return str(file)
 
 
-def timed_calls(
-    run: Callable[[Any], Any], x: Any, at_least: float, apart: float = 0.0
-) -> tuple[dict[str, Any], Any]:
-    """Return the seconds of calls with pauses of `apart` ms, and a result."""
+def timed_calls(run: Callable[[Any], Any], x: Any, at_least: float) -> tuple[dict[str, Any], Any]:
+    """Return the seconds of calls, and a result."""
     taken: list[float] = []
     while True:
         began = perf_counter()
@@ -266,8 +264,6 @@ def timed_calls(
         taken.append(perf_counter() - began)
         if sum(taken) >= at_least or len(taken) == _MOST_CALLS:
             return {"seconds": median(taken), "calls": taken}, Y
-        if apart:
-            sleep(apart / 1000)
 
 
 def p99(runs: list[dict[str, Any]]) -> float:
@@ -280,8 +276,8 @@ def _prepared(name: str, folder_name: str) -> Callable[..., dict[str, Any]]:
     folder = Path(folder_name)
     ready, problem = PROGRAMS.prepared(name, folder), dense_problems.load(folder)
 
-    def run(nthreads: int, inputs: int, at_least: float, apart: float) -> dict[str, Any]:
-        found, Y = timed_calls(ready(nthreads), problem.features[:inputs], at_least, apart)
+    def run(nthreads: int, inputs: int, at_least: float) -> dict[str, Any]:
+        found, Y = timed_calls(ready(nthreads), problem.features[:inputs], at_least)
         Y = Y.to_dense(fill_value=0) if name == "infer" else Y
         truth, known = np.load(folder / f"answer-{inputs}.npy"), problem.labels[:inputs]
         error = inf

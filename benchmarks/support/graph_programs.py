@@ -167,7 +167,7 @@ def _prepared(
         tuple(
             (rng.normal(size=(width, after)) * np.sqrt(2 / width)).astype(np.float32) for _ in "WV"
         )
-        for after in (() if what in ("product", "shapes") else (width, CLASSES))
+        for after in (() if what == "product" else (width, CLASSES))
     ]
     call = PROGRAMS.prepared(name, A, X, weights, what, int(nthreads))
     checked = np.unique(np.linspace(0, len(X) - 1, 1000).astype(int))

@@ -32,12 +32,6 @@ class Images(NamedTuple):
         found = gbdnn.argmax(gbdnn.infer(net, self.X_test, nthreads=1))
         return float(100 * np.mean(found == self.y_test))
 
-    def validation(self) -> Images:
-        """Return the training images only, with the last sixth as test images."""
-        n = len(self.X) - len(self.X) // 6
-        name = f"{self.name}, the last sixth of the training images to test with"
-        return Images(name, self.X[:n], self.y[:n], self.X[n:], self.y[n:])
-
 
 def images() -> Images:
     """Return MNIST, or digits."""

@@ -22,7 +22,7 @@ import loops
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gbdnn import Network
 
@@ -65,26 +65,6 @@ def infer(network: Prepared, X: gb.Matrix) -> gb.Matrix:
     return Y
 
 
-def infer_masked(network: Prepared, X: gb.Matrix) -> gb.Matrix:
-    """Return the same with a Boolean mask: M = Z > 0, and Y'<M> = min(Z, clip)."""
-    from graphblas import binary, semiring
-
-    Y = X
-    for W, D in zip(network.weights, network.biases, strict=True):
-        Z = semiring.plus_times(Y @ W).new()
-        Z << semiring.min_plus(Z @ D)
-        M = binary.gt(Z, np.float32(0)).new()
-        Y = gb.Matrix(Z.dtype, *Z.shape)
-        Y(M.V) << binary.min(Z, network.clip)
-    Y.wait()
-    return Y
-
-
-def categories(
-    network: Prepared,
-    parts: Sequence[gb.Matrix],
-    nthreads: int,
-    infer: Callable[[Prepared, gb.Matrix], gb.Matrix] = infer,
-) -> np.ndarray:
+def categories(network: Prepared, parts: Sequence[gb.Matrix], nthreads: int) -> np.ndarray:
     """Return the categories of all batches, the inputs with an entry after the last layer."""
     return loops.categories(lambda X: loops.living(infer(network, X)), parts, nthreads)

@@ -15,7 +15,6 @@ in KK-SpDNN.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -78,21 +77,6 @@ def categories(
             found.append(infer(X) + first)
             first += X.nrows
     return np.concatenate(found)
-
-
-def in_parts(network: Network, X: gb.Matrix, nthreads: int) -> np.ndarray:
-    """Return the categories; each thread takes a part of the rows through all layers.
-
-    Each has a GraphBLAS Context of one thread, so that threads do not wait for each other.
-    """
-    cuts = np.linspace(0, X.nrows, nthreads + 1).astype(int)
-
-    def part(k: int) -> np.ndarray:
-        with gb.ss.Context(engage=False, nthreads=1):
-            return cuts[k] + sparse(network, X[cuts[k] : cuts[k + 1], :].new())
-
-    with ThreadPoolExecutor(nthreads) as pool:
-        return np.concatenate(list(pool.map(part, range(nthreads))))
 
 
 def sparse(

@@ -6,7 +6,7 @@ import sys
 import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import options
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gbdnn.challenge import Problem
-
-Device = Annotated[
-    Literal["cpu", "cuda"] | None,
-    typer.Option(help="Run the paper's method on the GPU, or the same code on the CPU."),
-]
 
 SIZES = [(n, layers) for n in (1024, 4096, 16384, 65536) for layers in (120, 480, 1920)]
 
@@ -194,7 +189,7 @@ class Study:
         found = {"title": self.title, "quick": self.quick, **report.circumstances()}
         found |= self.more | more
         on, modules = found["machine"], sys.modules
-        used = [name for name in ("scipy", "cupy", "torch") if name in modules]
+        used = [name for name in ("scipy", "torch") if name in modules]
         found["versions"] |= {name: modules[name].__version__ for name in used}
         print(f"\n{self.title}")
         print(f"here: {on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB")
@@ -221,12 +216,6 @@ def run(
             study.end()
 
     options.run(main, measure, "neurons", "layers")
-
-
-def on_device(device: str) -> str:
-    """Return the words of a row of a program on a device."""
-    gpu = report.circumstances()["machine"].get("gpu", "").partition(",")[0]
-    return f"here, {gpu or 'CUDA' if device == 'cuda' else 'CPU'}"
 
 
 def cores() -> int:

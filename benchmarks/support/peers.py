@@ -11,9 +11,6 @@ batch) or sparse (inputs of a batch x neurons):
 Weights are CSR in FP32 with 32-bit indices. With `drop`, inputs without activations are removed
 from their batch after each layer. Biases are <= 0, as in the challenge, so adding them everywhere
 and adding them to entries give the same result.
-
-On a GPU, CuPy calls cuSPARSE, and PyTorch has ``device="cuda"``. Weights and features are copied to
-the GPU before a run, and the categories back at its end.
 """
 
 from __future__ import annotations
@@ -81,8 +78,8 @@ def lagraph(problem: Problem) -> Ready:
     return ready
 
 
-def torch_dense(problem: Problem, drop: bool, device: str = "cpu", csr: bool = True) -> Ready:
-    """PyTorch, CSR or dense weights x dense activations."""
+def torch_csr(problem: Problem, drop: bool) -> Ready:
+    """PyTorch, CSR weights x dense activations."""
     import torch
 
     warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
@@ -90,16 +87,11 @@ def torch_dense(problem: Problem, drop: bool, device: str = "cpu", csr: bool = T
 
     def tensor(A: sp.csr_array) -> Any:
         arrays = map(torch.from_numpy, (A.indptr, A.indices, A.data))
-        return torch.sparse_csr_tensor(*arrays, A.shape).to(device)
+        return torch.sparse_csr_tensor(*arrays, A.shape)
 
-    def held(A: sp.csr_array, is_weight: bool) -> Any:
-        if is_weight:
-            return tensor(A) if csr else tensor(A).to_dense()
-        return A if device == "cpu" else tensor(A)
-
-    library = Library(partial(torch.arange, device=device), held, set=torch.set_num_threads)
+    library = Library(torch.arange, tensor, set=torch.set_num_threads)
     kernel = Kernel(
-        lambda X: torch.from_numpy(X.toarray()) if device == "cpu" else X.to_dense(),
+        lambda X: torch.from_numpy(X.toarray()),
         lambda Y, at: (at[0] @ Y).add_(at[1]).clamp_(0, clip),
         lambda Y: Y.amax(0).nonzero()[:, 0],
         lambda Y, at: Y.index_select(1, at),
@@ -109,7 +101,7 @@ def torch_dense(problem: Problem, drop: bool, device: str = "cpu", csr: bool = T
 
 
 def dense(problem: Problem, drop: bool, library: str = "scipy") -> Ready:
-    """SciPy on one thread, MKL or CuPy: CSR weights x dense activations, inputs in columns."""
+    """SciPy on one thread, or MKL: CSR weights x dense activations, inputs in columns."""
     found = _library(library)
     clip = np.float32(problem.network[0].clip)
 
@@ -128,7 +120,7 @@ def dense(problem: Problem, drop: bool, library: str = "scipy") -> Ready:
 
 
 def sparse(problem: Problem, drop: bool, library: str = "scipy") -> Ready:
-    """SciPy on one thread, MKL or CuPy: CSR activations x CSR weights, inputs in rows."""
+    """SciPy on one thread, or MKL: CSR activations x CSR weights, inputs in rows."""
     found = _library(library)
     clip = np.float32(problem.network[0].clip)
 
@@ -144,10 +136,10 @@ def sparse(problem: Problem, drop: bool, library: str = "scipy") -> Ready:
 
 
 class Library(NamedTuple):
-    """Functions: a range of numbers, copying a CSR matrix (weights or not), product, threads."""
+    """Functions: a range of numbers, copying weights, product, threads."""
 
     numbers: Callable[[int, int], Any] = np.arange
-    held: Callable[[sp.csr_array, bool], Any] = lambda A, _: A
+    held: Callable[[sp.csr_array], Any] = lambda A: A
     multiply: Callable[[Any, Any], Any] = matmul
     set: Callable[[int], object] = lambda _: None
 
@@ -162,12 +154,7 @@ class Kernel(NamedTuple):
 
 
 def _library(name: str) -> Library:
-    """Return CuPy, SciPy or MKL."""
-    if name == "cupy":
-        import cupy
-        from cupyx.scipy import sparse
-
-        return Library(cupy.arange, lambda A, _: sparse.csr_matrix(A))
+    """Return SciPy or MKL."""
     if name == "scipy":
         return Library()
     if "MKL_RT" not in os.environ:  # look for MKL in this environment
@@ -183,24 +170,22 @@ def _peer(
 ) -> Ready:
     """Return a program that takes batches through `loops.through`; matrices may be transposed."""
 
-    def held(A: sp.csr_array, is_weight: bool) -> Any:
-        return library.held(A.T.tocsr() if transposed else A, is_weight)
+    def turned(A: sp.csr_array) -> sp.csr_array:
+        return A.T.tocsr() if transposed else A
 
     start, step, living, take = kernel
-    weights = [held(problems.csr(layer.weights), True) for layer in problem.network]
+    weights = [library.held(turned(problems.csr(layer.weights))) for layer in problem.network]
     biases = [np.float32(layer.bias) for layer in problem.network]
     layers, features = list(zip(weights, biases, strict=True)), problems.csr(problem.features)
 
     @lru_cache(_KEPT)
     def parts(batch: int, inputs: int) -> list[tuple[int, int, Any]]:
         cuts = [*range(0, inputs, batch), inputs]
-        return [(at, to, held(features[at:to], False)) for at, to in pairwise(cuts)]
+        return [(at, to, turned(features[at:to])) for at, to in pairwise(cuts)]
 
     def one(at: int, to: int, X: Any) -> np.ndarray:
         ids = loops.through(start(X), library.numbers(at, to), layers, step, living, drop, take)
-        if hasattr(ids, "get"):  # of CuPy
-            return ids.get()
-        return ids if isinstance(ids, np.ndarray) else ids.cpu().numpy()
+        return np.asarray(ids)
 
     def run(chosen: list[tuple[int, int, Any]]) -> np.ndarray:
         return np.concatenate([one(*each) for each in chosen])
@@ -231,10 +216,10 @@ PROGRAMS |= {
     "gbdnn-fused": _engine("fused", "slow"),
     "gbdnn-sparse": _engine("sparse", "slow"),
     "lagraph": Program("LAGraph loop", lagraph, "at once"),
-    "torch+drop": Program("PyTorch CSR x dense + drop", torch_dense, drop=True),
+    "torch+drop": Program("PyTorch CSR x dense + drop", torch_csr, drop=True),
     "mkl-dense+drop": Program("MKL CSR x dense + drop", dense, drop=True, library="mkl"),
     "scipy-dense+drop": Program("SciPy CSR x dense + drop", dense, "serial", drop=True),
-    "torch": Program("PyTorch CSR x dense", torch_dense, "slow", drop=False),
+    "torch": Program("PyTorch CSR x dense", torch_csr, "slow", drop=False),
     "mkl-dense": Program("MKL CSR x dense", dense, "slow", drop=False, library="mkl"),
     "scipy-dense": Program("SciPy CSR x dense", dense, "serial", "slow", drop=False),
     "mkl-csr": Program("MKL CSR x CSR", sparse, "slow", drop=False, library="mkl"),

@@ -74,6 +74,16 @@ def torch_mask(problem: DenseProblem) -> Ready:
     return partial(_autograd, torch, problem, lambda linear: linear, after)
 
 
+@PROGRAMS.add("SparseSequential")
+def sparse_sequential(problem: DenseProblem) -> Ready:
+    """`gbdnn.torch.SparseSequential`, with PyTorch's optimizer."""
+    import torch
+
+    from gbdnn.torch import SparseLinear, SparseSequential
+
+    return partial(_autograd, torch, problem, SparseLinear.from_dense, sequential=SparseSequential)
+
+
 @PROGRAMS.add("sparselab")
 def sparselab(problem: DenseProblem) -> Ready:
     """Layers of sparselab with PyTorch's optimizer."""
@@ -177,6 +187,7 @@ def _autograd(
     nthreads: int = 1,
     *,
     inplace: bool = True,
+    sequential: Any = None,
 ) -> Run:
     """Return steps of PyTorch on layers that are made from its dense ones; `after` ends a step."""
     torch.set_num_threads(nthreads)
@@ -188,7 +199,7 @@ def _autograd(
             linear.bias.copy_(torch.from_numpy(b))
         layers.append(converted(linear))
         modules += [layers[-1], torch.nn.ReLU(inplace=inplace)]
-    model = torch.nn.Sequential(*modules[:-1])
+    model = (sequential or torch.nn.Sequential)(*modules[:-1])
     optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
     batches = _minibatches(torch, problem)
 
