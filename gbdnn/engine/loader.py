@@ -22,12 +22,12 @@ from gbdnn.runtime.threads import engaged, restored, unbind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.engine.plan import LayerPlan, Plan
-    from gbdnn.kernels.kernel import BlockKernel, Chain
+    from gbdnn.engine.plan import Plan
+    from gbdnn.kernels.kernel import BlockKernel, LayerPlan
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
-__all__ = ["Loaded", "Loader", "chain_of", "prepared_weights"]
+__all__ = ["Loaded", "Loader", "prepared_weights"]
 
 
 class Loaded(NamedTuple):
@@ -102,11 +102,9 @@ class Loader:
             part = part.loaded()
             if kernel is None:
                 return Loaded(start, part, None)
-            weights, positions = prepared_weights(
-                part, kernel, reordered=plan.reorders, wide=plan.is_wide
-            )
-        chain = chain_of(kernel, start, self._layers[start:stop], weights, positions)
-        return Loaded(start, part, chain)
+            made = prepared_weights(part, kernel, reordered=plan.reorders, wide=plan.is_wide)
+        layers = ChainLayers(start, self._layers[start:stop], *made)
+        return Loaded(start, part, kernel.chain(layers))
 
     def _drop(self, at: int) -> None:
         """Free the layers of a group unless they are referenced elsewhere."""
@@ -116,25 +114,6 @@ class Loader:
                 loaded = group.result()
                 if self._net.reads_anew:
                     loaded.free()
-
-
-def chain_of(
-    kernel: BlockKernel,
-    first: int,
-    plans: Sequence[LayerPlan],
-    weights: Sequence[Any],
-    positions: Sequence[np.ndarray | None],
-) -> Chain:
-    """Return the chain of consecutive layers, starting with layer `first`."""
-    layers = ChainLayers(
-        first=first,
-        infos=[plan.info for plan in plans],
-        weights=weights,
-        droppable=[plan.droppable_after for plan in plans],
-        checked=[plan.may_overflow for plan in plans],
-        positions=positions,
-    )
-    return kernel.chain(layers)
 
 
 def prepared_weights(

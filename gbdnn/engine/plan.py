@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from gbdnn.arrays.checks import rows_within
 from gbdnn.arrays.sources import dense_pays
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import AlignedBlock, Block, Buffers, padded, sample
+from gbdnn.kernels.blocks import AlignedBlock, Buffers, sample
 from gbdnn.kernels.compiled.loading import available as is_compiled
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.kernel import LayerPlan, starts_at_bias
 from gbdnn.kernels.overflow import may_overflow
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.model.tables import Table
@@ -30,7 +31,7 @@ from gbdnn.runtime.machine import machine
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gbdnn.arrays.sources import RowSource
     from gbdnn.kernels.kernel import BlockKernel
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
 __all__ = [
-    "BLOCK_KERNELS", "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes",
+    "BLOCK_KERNELS", "MEMORY", "Engine", "Facts", "NetworkFacts", "Plan", "Sizes",
     "choose", "division", "engines", "layer_bytes", "plan_layers", "plan_of", "single_window",
     "sizes",
 ]  # fmt: skip
@@ -49,11 +50,12 @@ Engine = Literal["auto", "graphblas", "fused", "full", "sparse"]
 _CHOOSE = ("auto", "graphblas")
 
 BLOCK_KERNELS: dict[str, BlockKernel] = {kernel.name: kernel for kernel in (FUSED, FULL)}
-"""All kernels that compute on blocks, by name."""
+"""All kernels that compute on blocks, by name; the first that can run is the default."""
 
 MEMORY = 512 << 20
 """Default memory budget of `infer` in bytes, beyond weights, features and answer."""
 
+_TEMPORARIES = 4  # sparse matrices that the sparse kernel holds at the same time
 _PLANS = 256  # kept per network
 
 _MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
@@ -79,6 +81,10 @@ class Sizes(NamedTuple):
         Blocks computed at the same time, and threads that share the neurons of each layer.
     working, waiting, block : int
         Bytes of all activations, of the blocks and rows that wait between windows, and of a block.
+    entries : int
+        Entries of all rows that the sparse kernel computes at the same time.
+    enough : int
+        Memory in which it computes any input, whatever entries the layers may give it.
     """
 
     starts: tuple[int, ...]
@@ -88,6 +94,8 @@ class Sizes(NamedTuple):
     working: int
     waiting: int
     block: int
+    entries: int
+    enough: int = 0
 
 
 def sizes(
@@ -97,7 +105,7 @@ def sizes(
     in_memory: bool,
     inputs: int,
     threads: int,
-    kernel: BlockKernel | None = FUSED,
+    kernel: BlockKernel | None,
 ) -> Sizes:
     """Return the sizes of a run that fits `memory` bytes.
 
@@ -108,8 +116,8 @@ def sizes(
     layers, two groups   (the caller's)     1/2
     ===================  =================  ===============
 
-    Each thread works on four blocks (five in the full kernel). The rest holds blocks and rows that
-    wait between windows. Without a block kernel, half of the activations' share holds the sparse
+    Each thread works on `BlockKernel.at_once` blocks. The rest holds blocks and rows that wait
+    between windows. Without a block kernel, half of the activations' share holds the sparse
     kernel's temporary matrices. Freed memory that the C library keeps is not counted.
 
     Raises
@@ -131,30 +139,28 @@ def sizes(
             used = 0
         used += needed
     neurons, dtype = max(max(*info.shape, 1) for info in infos), infos[0].dtype
+    parts, entry = 1 if in_memory else 2, 2 * _TEMPORARIES * (8 + dtype.itemsize)
+    entries = working // entry
     if kernel is None:
-        return Sizes(tuple(starts), max(1, inputs), 1, threads, working, working // 2, 1)
-    count, step = (4, 64 // dtype.itemsize) if kernel is FUSED else (5, 16)
-    if kernel is FUSED:
-        width = costs.fused_width(neurons, dtype.itemsize, inputs, threads)
-    else:
-        width = costs.block_width(neurons, dtype.itemsize, inputs)
-    row = (1 if in_memory else 2) * count * neurons * dtype.itemsize
-    width = rows_within(memory, row, f"inputs x {neurons} neurons", least=step, most=width)
-    width = width // step * step if kernel is FUSED else padded(width - 31)
-    kind = AlignedBlock if kernel is FUSED else Block
-    if count * kind.size(neurons, width, dtype) > working:
-        width -= step  # an even number of cache lines is padded to an odd one
-    blocks = -(-inputs // width)
-    workers, inner = min(threads, blocks), 1
-    if kernel is FULL:
-        edges = max(info.edges for info in infos)
-        workers, inner = costs.inner_threads(threads, blocks, width, edges)
+        most = max(i.ncols if i.revives else min(i.ncols, i.edges) for i in infos)
+        return Sizes(
+            tuple(starts), max(1, inputs), 1, threads, working, working // 2, 1, entries,
+            parts * entry * most,
+        )  # fmt: skip
+    count, kind = kernel.at_once, kernel.block
+    width, step = kernel.width(neurons, dtype.itemsize, inputs, threads), kind.step(dtype)
+    row = parts * count * neurons * dtype.itemsize
+    fits = rows_within(memory, row, f"inputs x {neurons} neurons", least=step, most=width)
+    if fits < width or count * kind.size(neurons, width, dtype) > working:
+        width = ((fits // step - 1) | 1) * step  # an odd number needs no padding
+    edges = max(info.edges for info in infos)
+    workers, inner = kernel.threads(threads, -(-inputs // width), width, edges)
     block = kind.size(neurons, width, dtype)
     workers = max(1, min(workers, working // (count * block)))
     waiting = working - count * workers * block
     if in_memory:
         waiting = min(waiting, max(_WAITING, 8 * workers * block))
-    return Sizes(tuple(starts), width, workers, inner, working, waiting, block)
+    return Sizes(tuple(starts), width, workers, inner, working, waiting, block, entries)
 
 
 def layer_bytes(info: LayerInfo) -> int:
@@ -169,7 +175,7 @@ class NetworkFacts(NamedTuple):
     Attributes
     ----------
     is_exact : bool
-        Whether block kernels compute every layer exactly.
+        Whether sums of every layer may start at the bias, as in block kernels.
     edges, neurons, layers : int
         Total edges, neurons of the widest layer, number of layers.
     may_drop : bool
@@ -203,7 +209,7 @@ class NetworkFacts(NamedTuple):
         """Return the facts of a network."""
         neurons, dtype = max(max(info.shape) for info in net.infos), net.infos[0].dtype
         return cls(
-            is_exact=all(FUSED.is_exact(info) for info in net.infos),
+            is_exact=all(map(starts_at_bias, net.infos)),
             edges=net.edges,
             neurons=neurons,
             layers=len(net),
@@ -249,10 +255,15 @@ class Facts(NamedTuple):
     is_watched: bool
     is_compiled: bool
 
+    @property
+    def chooses(self) -> bool:
+        """Whether kernels are chosen per layer."""
+        return self.engine in _CHOOSE
+
     def may_be_single_window(self) -> bool:
         """Whether dense inputs, or a few, pass a network without regrouping."""
         net, inputs = self.net, self.inputs
-        if self.engine not in ("auto", "fused") or not net.in_memory or not inputs:
+        if not net.in_memory or not inputs:
             return False
         if self.deduplicate is True or self.is_watched or not fits_shallow(net, inputs):
             return False
@@ -305,10 +316,16 @@ class Plan(NamedTuple):
     @property
     def is_wide(self) -> bool:
         """Whether weights are prepared for wide blocks."""
-        width = min(self.sizes.width, self.facts.inputs)
-        return self.kernel == FUSED.name and costs.is_wide(width, self.facts.net.dtype.itemsize)
+        width, kernel = min(self.sizes.width, self.facts.inputs), self.block_kernel
+        return kernel is not None and kernel.is_wide(width, self.facts.net.dtype.itemsize)
 
     # Rules for inputs that survive
+
+    def _only(self, info: LayerInfo) -> bool | None:
+        """Whether a layer needs the sparse kernel, or a block kernel; None if costs decide."""
+        if self.block_kernel is None or not self.block_kernel.is_exact(info):
+            return True
+        return None if self.facts.chooses else False
 
     def is_sparse(
         self, info: LayerInfo, inputs: int, entries: float, *, dense: bool = False
@@ -317,11 +334,9 @@ class Plan(NamedTuple):
 
         With `dense`, the rows are an array that would have to be converted.
         """
-        kernel = self.block_kernel
-        if kernel is None or not kernel.is_exact(info):
-            return True
-        if self.facts.engine not in _CHOOSE:
-            return False
+        only, kernel = self._only(info), self.block_kernel
+        if only is not None or kernel is None:
+            return bool(only)
         width = min(self.sizes.width, max(inputs, 1))
         in_blocks = -(-inputs // width) * kernel.cost(info, width, entries)
         as_rows = SPARSE.cost(info, inputs, entries)
@@ -333,11 +348,9 @@ class Plan(NamedTuple):
 
     def leaves(self, info: LayerInfo, blocks: Sequence[Any]) -> bool:
         """Whether blocks before a layer become sparse rows: required, or much cheaper."""
-        kernel = self.block_kernel
-        if kernel is None or not kernel.is_exact(info):
-            return True
-        if self.facts.engine not in _CHOOSE:
-            return False
+        only, kernel = self._only(info), self.block_kernel
+        if only is not None or kernel is None:
+            return bool(only)
         some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
         entries = np.count_nonzero(some != 0) / max(some.size, 1) * inputs * blocks[0].neurons
         as_rows = SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries
@@ -345,11 +358,9 @@ class Plan(NamedTuple):
 
     def buffers(self) -> Buffers:
         """Return the memory pool of the run's blocks."""
-        dtype, working = self.facts.net.dtype, self.sizes.working
-        if self.kernel == FUSED.name:
-            shape = self.facts.net.neurons, self.sizes.width
-            return Buffers(dtype, working, AlignedBlock, shape)
-        return Buffers(dtype, working)
+        kernel, net, sizes = self.block_kernel, self.facts.net, self.sizes
+        shape = (net.neurons, sizes.width) if kernel and kernel.one_shape else None
+        return Buffers(net.dtype, sizes.working, kernel.block if kernel else AlignedBlock, shape)
 
     # What is shown
 
@@ -359,8 +370,7 @@ class Plan(NamedTuple):
         found: list[LayerGroup] = []
         inputs, entries = self.facts.inputs, self.facts.entries
         for k, info in enumerate(self.facts.net.infos):
-            ms = self._costs(info, entries)
-            after = found[-1].kernel if found else None
+            ms, after = self._costs(info, entries), found[-1].kernel if found else None
             kernel, why = self._kernel(info, entries, after, ms)
             if found and (found[-1].kernel, found[-1].why) == (kernel, why):
                 first, *_, before = found.pop()
@@ -376,13 +386,13 @@ class Plan(NamedTuple):
         self, info: LayerInfo, entries: float, after: str | None, ms: dict[str, float]
     ) -> tuple[str, str]:
         """Return the kernel of a layer, and why, from the kernel before it and all times."""
-        block, facts = self.block_kernel, self.facts
-        if block is None:
-            return SPARSE.name, "forced" if facts.engine == SPARSE.name else "wide layers"
-        if not block.is_exact(info):
+        facts, only = self.facts, self._only(info)
+        if self.block_kernel is None:
+            return SPARSE.name, "wide layers" if facts.chooses else "forced"
+        if only:
             return SPARSE.name, "positive bias on entries"
-        if facts.engine not in _CHOOSE or self.is_single_window:
-            return self.kernel, "forced" if facts.engine not in _CHOOSE else "single window"
+        if only is False or self.is_single_window:
+            return self.kernel, "single window" if facts.chooses else "forced"
         dense = after is None and facts.is_dense
         as_rows = after != self.kernel and self.is_sparse(info, facts.inputs, entries, dense=dense)
         kernel = SPARSE.name if as_rows else self.kernel
@@ -402,7 +412,7 @@ class Plan(NamedTuple):
         if self.is_single_window and inputs <= costs.SINGLES:
             shares = sizes.threads_each
             ns = costs.single_layer(info.edges, *info.shape) / shares
-            found[FUSED.name] = inputs * (ns + (shares > 1) * shares * costs.SHARE) / 1e6
+            found[self.kernel] = inputs * (ns + (shares > 1) * shares * costs.SHARE) / 1e6
         as_rows = SPARSE.cost(info, inputs, entries) / self.facts.threads
         return {**found, SPARSE.name: as_rows / 1e6}
 
@@ -415,19 +425,13 @@ class Plan(NamedTuple):
         layers = sum(group.ms[group.kernel] for group in self.groups)
         return layers / 1e3 + (costs.INFER + moving / threads) / 1e9
 
-    @property
-    def _duration(self) -> str:
-        """The estimated time, as words; inputs that die take less."""
-        may_die = self.facts.net.may_drop and not self.is_single_window
-        return f"{'at most ' * may_die}{self.seconds:.3g} s"
-
     def _notes(self) -> dict[str, str]:
-        """Return sizes, and rules for the inputs that survive."""
+        """Return sizes, merging and the time of the whole call."""
         facts, sizes = self.facts, self.sizes
         panels = self.is_wide and sum(
             costs.panel_rows(info.edges, *info.shape) < info.nrows for info in facts.net.infos
         )
-        blocks = [
+        blocks: list[Any] = [
             f"{sizes.width} inputs, {sizes.workers} at a time",
             sizes.threads_each > 1 and f"{sizes.threads_each} threads share each layer's neurons",
             self.reorders and "neurons reordered",
@@ -435,25 +439,21 @@ class Plan(NamedTuple):
         ]
         if self.block_kernel is None:
             blocks = [f"none; {facts.threads} threads take parts of the rows"]
-        merges = bool(facts.deduplicate) and not self.is_single_window
-        merging = [
-            "between windows of layers" if merges else "no",
-            merges and facts.deduplicate == "auto" and "if at most 75 % of a sample are distinct",
+        memory: list[Any] = [
+            f"{facts.memory / 2**20:.4g} MiB",
+            len(sizes.starts) > 1 and f"{len(sizes.starts)} groups of layers",
+            facts.memory < sizes.enough
+            and f"refuses inputs with more than {sizes.entries} entries after a layer",
         ]
-        chooses = facts.engine in _CHOOSE and self.block_kernel and not self.is_single_window
-        groups = len(sizes.starts)
-        memory = [f"{facts.memory / 2**20:.4g} MiB", groups > 1 and f"{groups} groups of layers"]
-        rows: dict[str, list[Any]] = {
-            "blocks": blocks,
-            "equal inputs merged": merging,
-            "memory": memory,
-            "expected": [self._duration],
-            "while it runs": [
-                chooses and "rows are changed to blocks if that is faster, blocks to rows if that"
-                " is twice as fast"
-            ],
-        }  # fmt: skip
-        return {name: ", ".join(filter(None, some)) for name, some in rows.items() if any(some)}
+        merges = facts.deduplicate and not self.is_single_window
+        if_many = ", if many are equal" if facts.deduplicate == "auto" else ""
+        may_die = facts.net.may_drop and not self.is_single_window
+        return {
+            "blocks": ", ".join(filter(None, blocks)),
+            "equal inputs merged": "between windows of layers" + if_many if merges else "no",
+            "memory": ", ".join(filter(None, memory)),
+            "expected": f"{'at most ' * may_die}{self.seconds:.3g} s",
+        }
 
     def _table(self) -> Table:
         facts = self.facts
@@ -491,13 +491,13 @@ def choose(facts: Facts) -> Plan:
     ArgumentError
         `memory` is too small.
     """
-    net, engine, inputs = facts.net, facts.engine, facts.inputs
-    fused = engine == "fused" or (engine == "auto" and facts.is_compiled)
-    if fused and facts.may_be_single_window():
+    net, inputs, kernel = facts.net, facts.inputs, BLOCK_KERNELS.get(facts.engine)
+    if facts.chooses:
+        all_run = facts.engine == "auto" and facts.is_compiled
+        kernel = next(each for each in BLOCK_KERNELS.values() if all_run or not each.is_compiled)
+    if kernel is not None and kernel.is_compiled and facts.may_be_single_window():
         made = single_window(net, inputs, facts.threads, facts.memory)
-        return Plan(facts, FUSED.name, True, made)
-    chosen = None if engine == SPARSE.name else FUSED if fused else FULL
-    kernel = BLOCK_KERNELS.get(engine, chosen)
+        return Plan(facts, kernel.name, True, made)
     divided = partial(
         sizes, facts.memory, net.infos, in_memory=net.in_memory, inputs=inputs,
         threads=facts.threads,
@@ -505,7 +505,7 @@ def choose(facts: Facts) -> Plan:
     try:
         made = divided(kernel=kernel)
     except ArgumentError:
-        if engine not in _CHOOSE:
+        if not facts.chooses:
             raise
         kernel = None  # layers too wide for blocks may have few entries
         made = divided(kernel=None)
@@ -524,61 +524,28 @@ def plan_of(
     MissingPackageError
         ``engine="fused"``, and there are no compiled kernels for this processor.
     """
-    of_net = net.prepared(NetworkFacts.of)
-    if engine == "fused":
+    of_net, kernel = net.prepared(NetworkFacts.of), BLOCK_KERNELS.get(engine)
+    if kernel is not None and kernel.is_compiled:
         required(of_net.dtype.name)
     few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
     alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows) == 1
-    facts = Facts(
-        net=of_net,
-        inputs=X.nrows,
-        entries=X.nrows * X.ncols if few else X.nvals,
-        is_dense=X.dense_rows is not None,
-        engine=engine,
-        memory=memory,
+    made = partial(
+        net.prepared(_planner), machine(), inputs=X.nrows, is_dense=X.dense_rows is not None,
+        engine=engine, memory=memory,
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
-        threads=nthreads or (1 if alone else available()),
-        is_watched=callback is not None,
-        is_compiled=is_compiled(of_net.dtype.name),
-    )
-    if not few:
-        plan = choose(facts)
-    else:  # with few dense inputs, a plan takes longer to make than to follow
-        known, key = net.prepared(_known_plans), (machine(), *facts[1:])
-        plan = known.get(key) or choose(facts)
-        if len(known) >= _PLANS:
-            known.clear()
-        known[key] = plan
-    if few and not plan.is_single_window:
-        threads = available() if nthreads is None else nthreads
-        plan = choose(facts._replace(entries=X.nvals, threads=threads))
-    return plan
+        is_watched=callback is not None, is_compiled=is_compiled(of_net.dtype.name),
+    )  # fmt: skip
+    if few:  # counting their entries, or threads, may take longer than to follow the plan
+        plan = made(entries=X.nrows * X.ncols, threads=nthreads or (1 if alone else available()))
+        if plan.is_single_window:
+            return plan
+    return made(entries=X.nvals, threads=nthreads or available())
 
 
-def _known_plans(net: Network) -> dict[Any, Plan]:
-    """Return plans by the machine and the facts other than the network, to be filled."""
-    return {}
-
-
-class LayerPlan(NamedTuple):
-    """Properties of a layer that a run needs without its weights.
-
-    Attributes
-    ----------
-    info : LayerInfo
-    in_blocks : bool
-        Whether the run's block kernel computes the layer exactly.
-    droppable, droppable_after : bool
-        Whether an input without entries before, or after, the layer stays empty to the end.
-    may_overflow : bool
-        Whether a sum may leave the dtype's range.
-    """
-
-    info: LayerInfo
-    in_blocks: bool
-    droppable: bool
-    droppable_after: bool
-    may_overflow: bool
+def _planner(net: Network) -> Callable[..., Plan]:
+    """Return a function of a machine and the facts other than the network, with a cache."""
+    of_net = net.prepared(NetworkFacts.of)
+    return lru_cache(_PLANS)(lambda _, **facts: choose(Facts(net=of_net, **facts)))
 
 
 def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:
@@ -621,7 +588,7 @@ def single_window(
         width, workers = division(facts, facts.infos[0].nrows, inputs, nthreads, memory)
     if shared > 1:
         shared = min(shared, available() if nthreads is None else nthreads)
-    return Sizes((0,), width, workers, shared, memory, 0, 0)
+    return Sizes((0,), width, workers, shared, memory, 0, 0, 0)
 
 
 def sharing(facts: NetworkFacts, inputs: int) -> int:

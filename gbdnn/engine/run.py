@@ -1,7 +1,7 @@
 """Run one call of `infer`: compute windows of layers on blocks of inputs and regroup in between.
 
-    window    consecutive layers, ending before layer 6, 10, 14, 20, 30, 45, ... (earlier for the
-              full kernel); for a network on disk, only layers that are loaded together
+    window    consecutive layers, ending before layer 6, 10, 14, 20, 30, 45, ... (earlier for
+              kernels that state so); for a network on disk, only layers that are loaded together
     block     dense activations of a group of inputs; each block is computed by one thread,
               independently of the others; survivors of sparsely filled blocks are pooled
     regroup   after each window, equal inputs are merged, and blocks are recut if the threads'
@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
-from collections import defaultdict, deque
+from collections import deque
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -31,36 +30,30 @@ from gbdnn.arrays.sources import DenseRows
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
-from gbdnn.engine.plan import MEMORY, Engine, engines, plan_layers, plan_of
+from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, Engine, engines, plan_layers, plan_of
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow, run_singles
 from gbdnn.engine.stats import Watch
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels import costs
-from gbdnn.kernels.full import FULL
-from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
-from gbdnn.runtime.forks import renewed
 from gbdnn.runtime.threads import engaged, restored, share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from gbdnn.arrays.sources import RowSource
     from gbdnn.engine.loader import Loaded
     from gbdnn.engine.plan import Plan
     from gbdnn.engine.stats import LayerStats
     from gbdnn.kernels.kernel import Chain
-    from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
 __all__ = ["checked_options", "infer_network", "named_options"]
 
-_TEMPORARIES = 4  # sparse matrices that the sparse kernel holds at the same time
-_STOPS = (6, 10, 14, 20)  # layers before which the first windows end
-_EARLY = (3, 5, 8, 12, 18)  # the same for the full kernel, where compaction costs more
+_STOPS = (6, 10, 14, 20)  # layers before which rows are merged
 _FEW = 0.75  # share of a block's width below which survivors are pooled
 _UNEVEN = 1.1  # load of a thread, relative to an equal share, above which blocks are recut
 _NARROW = 32  # inputs below which a further thread does not help
@@ -93,13 +86,13 @@ def infer_network(
             Y = run.answer()
         _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
         return Y
-    _log.info("engine %s: %s kernel in a single window", engine, FUSED.name)
+    _log.info("engine %s: %s kernel in a single window", engine, plan.kernel)
     dense, few = X.dense_rows is not None, X.nrows
     rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), X.dtype)
     if few <= costs.SINGLES:
         values = run_singles(net, rows, sizes=plan.sizes)
         if progress.is_watched:
-            progress.computed(0, [few] * len(net), few, FUSED.name)
+            progress.computed(0, [few] * len(net), few, plan.kernel)
         return matrix_of(values, sparse=not dense)
     answer = Answer(few, net.shape[1], X.dtype, dense=True, memory=memory)
     run_shallow(net, rows, answer, sizes=plan.sizes, progress=progress)
@@ -237,10 +230,9 @@ class _Run:
         self._wait(k, rows, nbytes=rows.nbytes)
 
     def _window(self, loaded: Loaded, k: int) -> _Window:
-        stop = k + 1
-        early = loaded.chain.name == FULL.name
-        while not is_stop(stop, early=early) and stop < loaded.stop:
-            if not self.layers[stop].in_blocks:
+        stop, kernel = k + 1, BLOCK_KERNELS[self.plan.kernel]
+        while stop < loaded.stop and self.layers[stop].in_blocks:
+            if is_stop(stop, kernel.stops):
                 break
             stop += 1
         return _Window(loaded.chain, k, stop, stop == len(self.layers))
@@ -322,7 +314,7 @@ class _Run:
                 elif len(Y.inputs) > _FEW * self.plan.sizes.width:
                     out.append(Y)
                 else:
-                    pool = self._poured(window, Y, pool, out)
+                    pool = self._poured(window, Y, pool, out, self.plan.sizes.width)
             if pool is not None:
                 out.append(pool)
 
@@ -337,9 +329,17 @@ class _Run:
         self.watch.computed(first, counts, len(Y.inputs), chain.name, self.watch.number(), began)
         return Y
 
-    def _poured(self, window: _Window, Y: Any, pool: Any, out: list[Any]) -> Any:
-        """Copy a block's inputs to the pool, full pools to `out`; return the current pool."""
-        array, ids, width = Y.filled, Y.inputs, self.plan.sizes.width
+    def _poured(
+        self, window: _Window, Y: Any, pool: Any, out: list[Any],
+        width: int, keep: np.ndarray | None = None,
+    ) -> Any:  # fmt: skip
+        """Move inputs of a block, or its columns `keep`, to the pool, full pools to `out`.
+
+        Return the current pool.
+        """
+        array, ids = Y.filled, Y.inputs
+        if keep is not None:  # np.take is fast only into contiguous memory
+            array, ids = np.take(Y.array, keep, axis=1), ids[keep]
         while len(ids):
             if pool is None:
                 pool = window.chain.block(self.buffers, window.stop, width)
@@ -359,16 +359,15 @@ class _Run:
 
     def _sparse(self, loaded: Loaded, rows: _Rows) -> None:
         """Compute rows with the sparse kernel, parts of them side by side, until memory is full."""
-        k, source, facts = rows.k, rows.source, self.plan.facts
-        layer, threads = loaded.layer(k), facts.threads
-        room = self.plan.sizes.working // (2 * _TEMPORARIES * (8 + facts.net.dtype.itemsize))
+        k, source, threads = rows.k, rows.source, self.plan.facts.threads
+        layer, room = loaded.layer(k), self.plan.sizes.entries
         each = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
         work = SPARSE.cost(layer, rows.inputs, rows.entries)
         parts = costs.sparse_parts(work, rows.inputs, threads)
         workers = max(1, min(threads, parts, int(room / max(each, 1))))
         most = room // workers
         step = max(1, min(-(-rows.inputs // parts), int(most / max(each, 1))))
-        stop, found, held = loaded.stop, list[tuple[int, SparseRows]](), [0]
+        stop, found = loaded.stop, dict[int, list[SparseRows]]()
         if self.merged is not None:
             stop = next((at for at in range(k + 1, stop) if is_stop(at)), stop)
         _log.debug("layer %d: sparse kernel, parts of %d inputs", k, step)
@@ -383,7 +382,13 @@ class _Run:
                     inputs, some = some.nrows, some.without_empty_rows()
                     self.watch.progress.dropped(k, inputs - some.nrows)
                 while some.nrows:
-                    fits = self._fitting(layer, some, k, most, room)
+                    entries = np.cumsum(SPARSE.most_entries(some, layer))
+                    if entries[0] > room:
+                        raise ArgumentError(
+                            f"memory={self.plan.facts.memory} is too small: one input does not fit"
+                            f" at layer {k}; pass memory={self.plan.sizes.enough} or more"
+                        )
+                    fits = max(1, int(np.searchsorted(entries, most, side="right")))
                     at, Y = self._advanced_rows(
                         loaded, k, stop, some.sparse_rows(0, fits), most, share
                     )
@@ -391,17 +396,15 @@ class _Run:
                     if at == len(self.layers):
                         self.sink.add(Y)
                     else:
-                        found.append((at, Y))
-                        held.append(Y.nbytes)
+                        found.setdefault(at, []).append(Y)  # both are atomic
 
-        starts = deque(range(rows.start, source.nrows, step))
-        free = max(0, self._room()) // 4  # joining and merging them takes four times as much
+        def is_full() -> bool:  # joining and merging rows takes four times their memory
+            return sum(Y.nbytes for some in [*found.values()] for Y in some) > room_left // 4
+
+        starts, room_left = deque(range(rows.start, source.nrows, step)), max(0, self._room())
         inner = max(1, threads // workers)
-        self._on_threads(starts, compute, lambda: sum(held) > free, workers, {"nthreads": inner})
-        waiting = defaultdict[int, list[SparseRows]](list)  # made by one thread
-        for at, Y in found:
-            waiting[at].append(Y)
-        for at, some in waiting.items():
+        self._on_threads(starts, compute, is_full, workers, {"nthreads": inner})
+        for at, some in found.items():
             self._wait_rows(at, some)
         if starts:
             self._wait(k, source, starts[0], nbytes=rows.nbytes)
@@ -440,18 +443,6 @@ class _Run:
             self.watch.progress.dropped(k, live - found.nrows)
         return k, found
 
-    def _fitting(self, layer: Layer, rows: SparseRows, k: int, most: int, room: int) -> int:
-        """Return how many rows together have at most `most` entries after the layer."""
-        entries = np.cumsum(SPARSE.most_entries(rows, layer))
-        if entries[0] > room:
-            memory = self.plan.facts.memory
-            least = math.ceil(memory * (int(entries[0]) + 1) / max(room, 1))
-            raise ArgumentError(
-                f"memory={memory} is too small: one input does not fit at layer {k};"
-                f" pass memory={least} or more"
-            )
-        return max(1, int(np.searchsorted(entries, most, side="right")))
-
     # Between windows
 
     def _regroup(self, window: _Window, blocks: list[Any]) -> None:
@@ -469,11 +460,12 @@ class _Run:
         if self.plan.leaves(self.layers[k].info, blocks):
             self._leave(window, blocks)
             return
-        keeps = self.merged.columns(blocks, self._each) if self.merged else None
+        keeps: Any = self.merged.columns(blocks, self._each) if self.merged else None
         sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
         self.watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - sum(sizes))
         if keeps is not None or not self._is_even(sizes):
-            blocks = self._recut(window, blocks, sizes, keeps)
+            keeps = keeps or [None] * len(blocks)
+            blocks = self._recut(window, blocks, keeps, self._balanced(sum(sizes)))
         self.blocks[k] = sorted(blocks, key=lambda Y: -len(Y.inputs))
 
     def _is_even(self, sizes: list[int]) -> bool:
@@ -486,38 +478,23 @@ class _Run:
         return max(loads) <= _UNEVEN * share and len(sizes) <= most
 
     def _recut(
-        self, window: _Window, blocks: list[Any], sizes: list[int], keeps: list[np.ndarray] | None
+        self, window: _Window, blocks: list[Any], keeps: Sequence[np.ndarray | None], width: int
     ) -> list[Any]:
-        """Return equal blocks of the inputs in `blocks`, or of the columns in `keeps`."""
-        ends, width, left = np.cumsum(sizes), self._balanced(sum(sizes)), sizes.copy()
-        lock = renewed(threading.Lock())
-        arrays = [Y.array for Y in blocks]  # moves a block out of GraphBLAS at most once
+        """Return blocks of `width` of the inputs in `blocks`, or of the columns in `keeps`."""
+        out, pools = list[Any](), list[Any]()
 
-        def cut(n: int) -> Any:
-            start, stop = n * width, min((n + 1) * width, int(ends[-1]))
-            Z, ids = window.chain.block(self.buffers, window.stop, width), []
-            first, last = np.searchsorted(ends, (start, stop - 1), side="right")
-            for b in range(first, last + 1):
-                begin = ends[b] - sizes[b]
-                a, z = max(start, begin) - begin, min(stop, ends[b]) - begin
-                array, inputs = arrays[b][:, a:z], blocks[b].inputs[a:z]
-                if keeps is not None:  # np.take is fast only into contiguous memory
-                    some = keeps[b][a:z]
-                    array, inputs = np.take(arrays[b], some, axis=1), blocks[b].inputs[some]
-                Z.array[:, begin + a - start : begin + z - start] = array
-                ids.append(inputs)
-                with lock:  # only the thread that takes a block's last inputs puts it back
-                    left[b] -= z - a
-                    is_last = z > a and not left[b]
-                if is_last:
-                    self.buffers.put(blocks[b])
-            Z.inputs = np.concatenate(ids)
-            return Z
+        def work(items: Iterator[tuple[Any, np.ndarray | None]]) -> None:
+            pool = None
+            for Y, keep in items:
+                pool = self._poured(window, Y, pool, out, width, keep)
+            if pool is not None:
+                pools.append(pool)
 
-        for Y, size in zip(blocks, sizes, strict=True):
-            if not size:
-                self.buffers.put(Y)
-        return self._each(cut, -(-int(ends[-1]) // width))
+        self._on_threads(deque(zip(blocks, keeps, strict=True)), work)
+        pool = pools.pop() if pools else None
+        for Y in pools:
+            pool = self._poured(window, Y, pool, out, width)
+        return out if pool is None else [*out, pool]
 
     def _leave(self, window: _Window, blocks: list[Any]) -> None:
         """Queue the inputs of blocks as sparse rows."""
@@ -567,10 +544,9 @@ class _Run:
         return found
 
 
-def is_stop(k: int, *, early: bool = False) -> bool:
+def is_stop(k: int, stops: Sequence[int] = _STOPS) -> bool:
     """Whether a window ends before layer `k`: 6, 10, 14, 20, 30, 45, ..."""
-    first = _EARLY if early else _STOPS
-    stop = first[-1]
+    stop = stops[-1]
     while stop < k:
         stop += stop // 2
-    return k == stop or k in first
+    return k == stop or k in stops

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.engine.loader import chain_of, prepared_weights
+from gbdnn.engine.loader import prepared_weights
 from gbdnn.engine.plan import NetworkFacts, plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.stats import of_layers
@@ -24,6 +24,7 @@ from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
+from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.runtime.threads import on_threads
 
@@ -114,7 +115,7 @@ def run_shallow(
                 ended = perf_counter()
                 each = (ended - began) * of_layers(counts)
                 progress.computed(0, counts[:, 0], len(Y.inputs), chain.name, each)
-            answer.write(chain, Y, droppable=chain.layers.droppable[-1])
+            answer.write(chain, Y, droppable=chain.layers.plans[-1].droppable_after)
             if len(Y.inputs) < len(rows):  # the chain has overwritten ids of dropped inputs
                 answer.clear(np.setdiff1d(np.arange(start, start + len(rows)), Y.inputs))
             buffers.put(Y)
@@ -151,7 +152,7 @@ class _Chains:
     """
 
     def __init__(self, net: Network, *, wide: bool) -> None:
-        weights, positions = prepared_weights(net, FUSED, reordered=False, wide=wide)
+        made = prepared_weights(net, FUSED, reordered=False, wide=wide)
         # Looking for dead inputs costs time; every fourth layer is enough.
         checked = [
             plan._replace(droppable_after=plan.droppable_after and not k % 4)
@@ -159,7 +160,7 @@ class _Chains:
         ]
         unchecked = [plan._replace(may_overflow=False) for plan in checked]
         self.checked, self.unchecked = (
-            chain_of(FUSED, 0, plans, weights, positions) for plans in (checked, unchecked)
+            FUSED.chain(ChainLayers(0, plans, *made)) for plans in (checked, unchecked)
         )
         self._facts = net.prepared(NetworkFacts.of)
         self.safe, self._work = self._facts.safe, self._facts.line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
-from gbdnn.kernels.full import FULL
+from gbdnn.kernels.kernel import starts_at_bias
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_items, as_network, dtypes_for
 
@@ -123,7 +123,7 @@ def as_convolutions(layers: Any, features: Any, dtype: Any) -> list[Convolution]
                 convolutions.append(item if dtype is None else item.astype(dtype))
         Network([convolution.layer for convolution in convolutions])  # raises if they do not fit
     for k, convolution in enumerate(convolutions):
-        if not FULL.is_exact(convolution.layer) and 0 not in convolution.layer.shape:
+        if not starts_at_bias(convolution.layer) and 0 not in convolution.layer.shape:
             raise ArgumentError(
                 f"layer {k}: graph convolutions require bias_rule='all' if a bias is positive or"
                 " the layer has no ReLU"

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from gbdnn.errors import MissingPackageError
 from gbdnn.kernels.compiled.record import address
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.forks import cached_property, renewed
@@ -31,10 +32,9 @@ __all__ = [
     "AlignedBlock",
     "Block",
     "Buffers",
-    "MovedBlock",
     "any_bit",
-    "in_place",
     "padded",
+    "require_in_place",
     "sample",
 ]
 
@@ -57,17 +57,23 @@ class Block:
     of the columns of ``array``; further columns are padding with arbitrary content.
 
     The array is a view created before GraphBLAS owned the memory. It stays valid because the only
-    operation on the matrix is the in-place product, which `in_place` tests.
+    operation on the matrix is the in-place product, which `require_in_place` tests.
     """
 
     inputs: np.ndarray
 
     def __init__(self, neurons: int, width: int, dtype: np.dtype) -> None:
-        self.neurons, self.width = neurons, width
+        self.neurons = neurons
+        self.width = self.stride = width
         memory = _allocate(neurons, width, dtype)
         self.array = memory[:].T
         self.matrix = owned(gb.Matrix.ss.import_fullc, values=memory, name="block")
         self.inputs = np.empty(0, np.int64)
+
+    @staticmethod
+    def step(dtype: np.dtype) -> int:
+        """Return the number that block widths are multiples of; odd ones need no padding."""
+        return 16
 
     @staticmethod
     def size(neurons: int, width: int, dtype: np.dtype) -> int:
@@ -120,8 +126,13 @@ class AlignedBlock:
         return memory[start : start + 4 * self.stride + _LINE // 8]
 
     @staticmethod
-    def _columns(width: int, dtype: np.dtype) -> int:
-        lanes = _LINE // dtype.itemsize
+    def step(dtype: np.dtype) -> int:
+        """Return the number that block widths are multiples of; odd ones need no padding."""
+        return _LINE // dtype.itemsize
+
+    @classmethod
+    def _columns(cls, width: int, dtype: np.dtype) -> int:
+        lanes = cls.step(dtype)
         return (-(-width // lanes) | 1) * lanes
 
     @classmethod
@@ -154,31 +165,6 @@ class AlignedBlock:
         del self._memory
 
 
-class MovedBlock(Block):
-    """A block that is moved into and out of GraphBLAS, if products are not in place."""
-
-    def __init__(self, neurons: int, width: int, dtype: np.dtype) -> None:
-        self.neurons, self.width = neurons, width
-        self._array: np.ndarray | None = np.empty((neurons, width), dtype)
-        self._matrix = gb.Matrix(dtype, width, neurons, name="block")
-        self.inputs = np.empty(0, np.int64)
-
-    @property
-    def array(self) -> np.ndarray:  # type: ignore[override]
-        """The activations; the matrix becomes empty."""
-        if self._array is None:
-            self._array = self._matrix.ss.unpack("fullc")["values"].T
-        return self._array
-
-    @property
-    def matrix(self) -> gb.Matrix:
-        """The matrix; arrays obtained before become invalid."""
-        if self._array is not None:
-            owned(self._matrix.ss.pack_fullc, values=self._array.T)
-            self._array = None
-        return self._matrix
-
-
 class Buffers:
     """Pool of blocks of one dtype.
 
@@ -188,8 +174,8 @@ class Buffers:
         Type of the activations.
     budget : int
         Size of the pool in bytes beyond which returned blocks are freed.
-    make : type, optional
-        Type of the blocks (default: one for GraphBLAS).
+    make : type
+        Type of the blocks.
     shape : (int, int), optional
         Neurons and inputs of all blocks (default: as requested).
 
@@ -203,12 +189,11 @@ class Buffers:
         self,
         dtype: np.dtype,
         budget: int,
-        make: type[Block | AlignedBlock] | None = None,
+        make: type[Block | AlignedBlock],
         shape: tuple[int, int] | None = None,
     ) -> None:
         self._dtype, self._budget = np.dtype(dtype), budget
-        self._make = make or (Block if in_place(self._dtype.name) else MovedBlock)
-        self._shape = shape
+        self._make, self._shape = make, shape
         self._shapes: dict[int, tuple[int, int]] = {}  # by id of the block
         self._idle: list[Any] = []
         self._lock = renewed(threading.Lock())
@@ -264,8 +249,8 @@ def any_bit(array: np.ndarray) -> np.ndarray:
 
 
 @cache
-def in_place(dtype: str) -> bool:
-    """Whether ``Z += Y W`` on full matrices keeps Z's memory in place."""
+def require_in_place(dtype: str) -> None:
+    """Raise MissingPackageError unless ``Z += Y W`` on full matrices is computed in Z's memory."""
     W = owned(
         gb.Matrix.ss.import_csc,
         nrows=2,
@@ -280,7 +265,11 @@ def in_place(dtype: str) -> bool:
     before = Z.array.ctypes.data
     Z.matrix(gb.binary.plus) << gb.semiring.plus_times(Y.matrix @ W)
     after = Z.matrix.ss.unpack("fullc")["values"]
-    return bool(after.ctypes.data == before and (after == [[11, 16]]).all())
+    if after.ctypes.data != before or (after != [[11, 16]]).any():
+        raise MissingPackageError(
+            "this build of GraphBLAS does not compute products in place; run pip install"
+            " 'suitesparse-graphblas>=9.4,<10', or use engine='fused' or 'sparse'"
+        )
 
 
 def _allocate(neurons: int, width: int, dtype: np.dtype) -> np.ndarray:

@@ -18,14 +18,15 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import Block, require_in_place
 from gbdnn.kernels.full_chain import FullChain
+from gbdnn.kernels.kernel import BlockKernel
 from gbdnn.kernels.reorder import reordered
 from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gbdnn.kernels.blocks import Block
     from gbdnn.kernels.kernel import Chain, ChainLayers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
@@ -40,22 +41,19 @@ class FullWeights(NamedTuple):
     b: float | np.ndarray
 
 
-class FullKernel:
+class FullKernel(BlockKernel):
     """Product of a full with a sparse matrix in GraphBLAS."""
 
     name = "full"
-
-    def is_exact(self, info: LayerInfo) -> bool:
-        """Whether initialising with the bias gives the layer's rule (and no side is empty)."""
-        if 0 in info.shape:
-            return False
-        if info.bias_rule == "all" or info.largest_bias == 0:
-            return True
-        return info.activation == "relu" and info.highest_bias <= 0
+    block = Block
 
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
         """Return the time for one block, in ns."""
         return costs.full_layer(inputs, info.edges, info.ncols, info.dtype.itemsize)
+
+    def threads(self, nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:
+        """Divide threads into concurrent blocks and threads within each product."""
+        return costs.inner_threads(nthreads, blocks, width, edges)
 
     def prepare(
         self,
@@ -75,6 +73,7 @@ class FullKernel:
 
     def chain(self, layers: ChainLayers) -> Chain:
         """Return consecutive layers."""
+        require_in_place(layers.plans[0].info.dtype.name)
         return FullChain(layers, self)
 
     def advance(

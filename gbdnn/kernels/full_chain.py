@@ -42,20 +42,18 @@ class FullChain:
 
     def block(self, buffers: Buffers, k: int, width: int) -> Block:
         """Return a block for `width` inputs before layer `k`."""
-        infos, at = self.layers.infos, k - self.layers.first
-        neurons = infos[at].nrows if at < len(infos) else infos[-1].ncols
-        found: Block = buffers.get(neurons, padded(width))
+        found: Block = buffers.get(self.layers.neurons(k), padded(width))
         return found
 
     def read(self, Y: Block, k: int, rows: SparseRows) -> None:
         """Fill a block with sparse rows."""
         Y.array.fill(0)
-        array, first, position = Y.array.reshape(-1), 0, self.layers.position(k)
+        array, first, position = Y.flat, 0, self.layers.position(k)
         for part in rows.parts(_FILLED):
             neurons = part.columns.view(np.int64)
             if position is not None:
                 neurons = position[neurons]
-            at = neurons * Y.width
+            at = neurons * Y.stride
             at += np.repeat(np.arange(first, first + part.nrows), part.degrees)
             array[at] = part.values
             first += part.nrows
@@ -87,17 +85,17 @@ class FullChain:
             Y = self._moved(Y, np.arange(len(Y.inputs)), first, buffers)
         for k in range(first, stop):
             at, began = k - layers.first, perf_counter_ns()
-            info, weights = layers.infos[at], layers.weights[at]
-            Z = buffers.get(info.ncols, Y.width)
+            plan, weights = layers.plans[at], layers.weights[at]
+            Z = buffers.get(plan.info.ncols, Y.width)
             Z.inputs = Y.inputs
-            check = partial(require_finite, k, info) if layers.checked[at] else None
-            self.kernel.advance(Y, Z, info, weights, check=check)
+            check = partial(require_finite, k, plan.info) if plan.may_overflow else None
+            self.kernel.advance(Y, Z, plan.info, weights, check=check)
             buffers.put(Y)
             Y = Z
             if counts is not None:
                 _count(Y, counts[k - first], stands, began)
             ends = k + 1 == stop
-            if not layers.droppable[at] or (k + 1 < look and not ends) or (ends and not tidy):
+            if not plan.droppable_after or (k + 1 < look and not ends) or (ends and not tidy):
                 continue
             count = len(Y.inputs)
             live = int(np.count_nonzero(any_bit(sample(Y.filled))))  # a lower bound
@@ -107,7 +105,7 @@ class FullChain:
             look = k + 1 + (1 if live < count else pause)
             pause = 1 if live < count else min(2 * pause, _LONGEST_PAUSE)
             if live < count:
-                waste += self.kernel.cost(layers.infos[at + 1], count - live, 0)
+                waste += self.kernel.cost(layers.plans[at + 1].info, count - live, 0)
             if waste > costs.gather(Y.neurons, count, live):
                 Y, waste = self._compacted(Y, k + 1, buffers), 0.0
                 if not len(Y.inputs):

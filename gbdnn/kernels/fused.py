@@ -17,8 +17,8 @@ import numpy as np
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.table import prepare, prepare_dense, prepare_panels, prepare_rows
-from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.kernel import BlockKernel
 from gbdnn.kernels.reorder import reordered
 
 if TYPE_CHECKING:
@@ -30,14 +30,19 @@ if TYPE_CHECKING:
 __all__ = ["FUSED", "FusedKernel"]
 
 
-class FusedKernel:
+class FusedKernel(BlockKernel):
     """Sums in registers, in compiled code."""
 
-    name = "fused"
+    name, is_compiled, one_shape = "fused", True, True
+    at_once, stops = 4, (6, 10, 14, 20)
 
-    def is_exact(self, info: LayerInfo) -> bool:
-        """Whether initialising with the bias gives the layer's rule."""
-        return FULL.is_exact(info)
+    def width(self, neurons: int, itemsize: int, inputs: int, threads: int) -> int:
+        """Return the number of inputs per block for layers of up to `neurons` neurons."""
+        return costs.fused_width(neurons, itemsize, inputs, threads)
+
+    def is_wide(self, width: int, itemsize: int) -> bool:
+        """Whether weights are prepared in panels."""
+        return costs.is_wide(width, itemsize)
 
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
         """Return the time for one block, in ns."""

@@ -34,9 +34,10 @@ class FusedChain:
 
     def __init__(self, layers: ChainLayers) -> None:
         self.layers = layers
-        self.neurons = max(max(info.shape) for info in layers.infos)
-        self.dtype: np.dtype = layers.infos[0].dtype
-        table = layer_table(layers.weights, layers.droppable, layers.checked)
+        infos, _, _, droppable, checked = zip(*layers.plans, strict=True)
+        self.neurons = max(max(info.shape) for info in infos)
+        self.dtype: np.dtype = infos[0].dtype
+        table = layer_table(layers.weights, droppable, checked)
         self._plans = [
             Record("plan", table=table, tidy=tidy, edge_cost=costs.speeds().fused,
                    move_cost=costs.MOVE, row_cost=costs.MOVE_ROW)
@@ -47,9 +48,8 @@ class FusedChain:
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
         """Return a block for `width` inputs before layer `k`."""
-        infos, at = self.layers.infos, k - self.layers.first
         found: AlignedBlock = buffers.get(self.neurons, width)
-        found.neurons = infos[at].nrows if at < len(infos) else infos[-1].ncols
+        found.neurons = self.layers.neurons(k)
         return found
 
     def read(self, Y: AlignedBlock, k: int, rows: SparseRows) -> None:
@@ -104,8 +104,8 @@ class FusedChain:
             Y, Z = Z, Y
         buffers.put(Z)
         if faulty >= 0:
-            raise non_finite(self.layers.first + faulty, self.layers.infos[faulty])
-        Y.inputs, Y.neurons = ids[:left], self.layers.infos[last - 1].ncols
+            raise non_finite(self.layers.first + faulty, self.layers.plans[faulty].info)
+        Y.inputs, Y.neurons = ids[:left], self.layers.neurons(stop)
         return Y
 
     def rows(self, Y: AlignedBlock, k: int, *, droppable: bool) -> Iterator[SparseRows]:
@@ -148,12 +148,12 @@ class Stream:
     """
 
     def __init__(self, chain: FusedChain, largest: float) -> None:
-        infos, dtype = chain.layers.infos, chain.dtype
+        layers, dtype = chain.layers, chain.dtype
         bits = np.array(largest, dtype).view(np.dtype(f"i{dtype.itemsize}"))
         self._next, self._inputs = np.zeros(1, np.int64), 0
         self._record = Record(
-            "stream", plan=chain.plan, layers=len(infos), nrows=infos[0].nrows,
-            ncols=infos[-1].ncols, largest=int(bits), next=self._next,
+            "stream", plan=chain.plan, layers=len(layers.plans), largest=int(bits),
+            nrows=layers.neurons(layers.first), ncols=layers.neurons(layers.stop), next=self._next,
         )  # fmt: skip
         self._compiled = chain.compiled["stream"]
 

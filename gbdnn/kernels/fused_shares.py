@@ -133,7 +133,7 @@ class FusedShares:
         self._job.set(Y=Y, Z=Z, stride=Y.stride, inputs=len(Y.inputs))
         self._job.run()
         self._job.end(helped=True)
-        Z.inputs, Z.neurons = Y.inputs, self._chain.layers.infos[-1].ncols
+        Z.inputs, Z.neurons = Y.inputs, self._chain.layers.neurons(self._layers)
         if self._layers % 2 == 0:
             Y.neurons, Y, Z = Z.neurons, Z, Y
         buffers.put(Y)

@@ -7,7 +7,10 @@ blocks, dense activations of a group of inputs; a `Chain` computes consecutive l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import AlignedBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gbdnn.arrays.sparse_rows import SparseRows
-    from gbdnn.kernels.blocks import Buffers
+    from gbdnn.kernels.blocks import Block, Buffers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["BlockKernel", "Chain", "ChainLayers", "Kernel"]
+__all__ = ["BlockKernel", "Chain", "ChainLayers", "Kernel", "LayerPlan", "starts_at_bias"]
 
 
 class Kernel(Protocol):
@@ -38,7 +41,43 @@ class Kernel(Protocol):
 
 
 class BlockKernel(Kernel, Protocol):
-    """A kernel that computes on blocks."""
+    """A kernel that computes on blocks, and what it needs for them.
+
+    Attributes
+    ----------
+    is_compiled : bool
+        Whether it is compiled code, which also takes blocks through a single window.
+    block : type
+        Type of its blocks.
+    one_shape : bool
+        Whether all blocks of a run have the same shape.
+    at_once : int
+        Blocks that a thread holds at the same time.
+    stops : tuple of int
+        Layers before which the first windows end.
+    """
+
+    is_compiled: bool = False
+    block: type[Block | AlignedBlock] = AlignedBlock
+    one_shape: bool = False
+    at_once: int = 5
+    stops: tuple[int, ...] = (3, 5, 8, 12, 18)
+
+    def is_exact(self, info: LayerInfo) -> bool:
+        """Whether initialising with the bias gives the layer's rule."""
+        return starts_at_bias(info)
+
+    def width(self, neurons: int, itemsize: int, inputs: int, threads: int) -> int:
+        """Return the number of inputs per block for layers of up to `neurons` neurons."""
+        return costs.block_width(neurons, itemsize, inputs)
+
+    def is_wide(self, width: int, itemsize: int) -> bool:
+        """Whether weights are prepared for wide blocks."""
+        return False
+
+    def threads(self, nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:
+        """Divide threads into concurrent blocks and threads within each product."""
+        return min(nthreads, blocks), 1
 
     def prepare(
         self,
@@ -56,11 +95,41 @@ class BlockKernel(Kernel, Protocol):
         ...
 
     def chain(self, layers: ChainLayers, /) -> Chain:
-        """Return consecutive layers with prepared weights; blocks are `Block` if not fused."""
+        """Return consecutive layers with prepared weights."""
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def starts_at_bias(info: LayerInfo) -> bool:
+    """Whether sums that start at the bias follow the layer's rule (and no side is empty)."""
+    if 0 in info.shape:
+        return False
+    if info.bias_rule == "all" or info.largest_bias == 0:
+        return True
+    return info.activation == "relu" and info.highest_bias <= 0
+
+
+class LayerPlan(NamedTuple):
+    """Properties of a layer that a run needs without its weights.
+
+    Attributes
+    ----------
+    info : LayerInfo
+    in_blocks : bool
+        Whether the run's block kernel computes the layer exactly.
+    droppable, droppable_after : bool
+        Whether an input without entries before, or after, the layer stays empty to the end.
+    may_overflow : bool
+        Whether a sum may leave the dtype's range.
+    """
+
+    info: LayerInfo
+    in_blocks: bool
+    droppable: bool
+    droppable_after: bool
+    may_overflow: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ChainLayers:
     """Consecutive layers of a chain; all sequences have one item per layer.
 
@@ -68,28 +137,27 @@ class ChainLayers:
     ----------
     first : int
         Number of the first layer in the network.
-    infos : sequence of LayerInfo
+    plans : sequence of LayerPlan
     weights : sequence
         As prepared by the kernel; None for layers that it does not compute.
-    droppable : sequence of bool
-        Whether inputs without entries after the layer may be dropped.
-    checked : sequence of bool
-        Whether a sum may leave the dtype's range.
     positions : sequence of ndarray or None
         Row ``positions[k][i]`` of a block before the layer holds neuron i; None if row i does.
     """
 
     first: int
-    infos: Sequence[LayerInfo]
+    plans: Sequence[LayerPlan]
     weights: Sequence[Any]
-    droppable: Sequence[bool]
-    checked: Sequence[bool]
     positions: Sequence[np.ndarray | None]
 
     @property
     def stop(self) -> int:
         """Number of the layer after the last one."""
-        return self.first + len(self.infos)
+        return self.first + len(self.plans)
+
+    def neurons(self, k: int) -> int:
+        """Return the number of neurons before layer `k`, or after the last one."""
+        at = k - self.first
+        return self.plans[at].info.nrows if k < self.stop else self.plans[-1].info.ncols
 
     def position(self, k: int) -> np.ndarray | None:
         """Return the rows of the neurons in a block before layer `k`; None if in natural order."""

@@ -7,7 +7,7 @@ import threading
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import assert_answer, moved, narrow, network, regrouped, reordered
+from conftest import assert_answer, narrow, network, regrouped, reordered, unaligned
 from networks import converging, dying
 from oracles import case, dense_inference
 
@@ -166,7 +166,9 @@ def test_little_memory_makes_narrow_blocks_not_other_bits(engine, dtype, memory)
         assert Y.isequal(whole)
 
 
-@pytest.mark.parametrize("patches", [[regrouped], [narrow], [narrow, moved], [narrow, reordered]])
+@pytest.mark.parametrize(
+    "patches", [[regrouped], [narrow], [narrow, unaligned], [narrow, reordered]]
+)
 @BLOCKS
 def test_bits_do_not_depend_on_neighbours(engine, patches, monkeypatch):
     a_case = case(9, exact=False, sizes=(100, 90, 80, 70), inputs=90, density=0.1)
@@ -250,16 +252,21 @@ def test_a_budget_too_small_is_refused_with_the_bytes_needed(engine):
 @pytest.mark.parametrize("memory", [50_000, 250_000])
 @pytest.mark.parametrize("inputs", [1, 40])
 def test_the_advice_for_an_input_too_large_for_the_memory(memory, inputs):
-    """The bytes named suffice, and 1 % less do not."""
+    """The bytes named suffice for all layers, and 1 % less do not; the plan says so."""
     W, X = np.ones((4, 3000), "f4"), np.eye(40, 4, dtype="f4")[-inputs:]
     X[-1] = 1
+    layers = [W, W.T[:, :2], np.ones((2, 3500), "f4")]
+    assert "refuses inputs with more than" in repr(
+        gbdnn.plan(layers, X, engine="sparse", memory=memory)
+    )
     with pytest.raises(errors.ArgumentError, match="one input does not fit at layer 0") as told:
-        gbdnn.infer([W], X, engine="sparse", memory=memory)
+        gbdnn.infer(layers, X, engine="sparse", memory=memory)
     needed = int(re.search(r"pass memory=(\d+) or more", str(told.value))[1])
-    Y = gbdnn.infer([W], X, engine="sparse", memory=needed)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X @ W)
+    Y = gbdnn.infer(layers, X, engine="sparse", memory=needed)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X @ layers[0] @ layers[1] @ layers[2])
+    assert "refuses" not in repr(gbdnn.plan(layers, X, engine="sparse", memory=needed))
     with pytest.raises(errors.ArgumentError, match="does not fit"):
-        gbdnn.infer([W], X, engine="sparse", memory=int(0.99 * needed))
+        gbdnn.infer(layers, X, engine="sparse", memory=int(0.99 * needed))
 
 
 def test_layers_too_wide_for_blocks_take_the_sparse_kernel():

@@ -9,6 +9,7 @@ from networks import dying
 from oracles import case, dense_inference
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.kernels import blocks, full
 from gbdnn.kernels.blocks import Buffers
 from gbdnn.kernels.reorder import inverse, orders
@@ -54,14 +55,14 @@ def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_blocks_are_aligned_and_the_product_is_in_place(dtype):
-    block = Buffers(np.dtype(dtype), 10**6).get(100, 48)
+    block = Buffers(np.dtype(dtype), 10**6, blocks.Block).get(100, 48)
     assert (block.array.ctypes.data % 64, block.array.shape) == (0, (100, 48))
     assert block.matrix.shape == (48, 100)
-    assert blocks.in_place(np.dtype(dtype).name)
+    blocks.require_in_place(np.dtype(dtype).name)
 
 
 def test_a_product_that_is_not_in_place_is_noticed(monkeypatch):
-    """A GraphBLAS that computes into new memory leaves the view behind: blocks are moved then."""
+    """A GraphBLAS that computes into new memory leaves the view behind."""
 
     class Elsewhere(blocks.Block):
         @property
@@ -73,7 +74,8 @@ def test_a_product_that_is_not_in_place_is_noticed(monkeypatch):
             self._owner, self._copy = value, value.dup()
 
     monkeypatch.setattr(blocks, "Block", Elsewhere)
-    assert not blocks.in_place.__wrapped__("float32")
+    with pytest.raises(errors.MissingPackageError, match="use engine='fused' or 'sparse'"):
+        blocks.require_in_place.__wrapped__("float32")
 
 
 def test_reordering_changes_no_answer_and_no_edge():
@@ -109,7 +111,7 @@ def test_the_cheaper_kernel_is_chosen():
 def test_activations_that_become_sparse_change_the_kernel(monkeypatch):
     """Dense features, then one neuron in 4096: the blocks become rows."""
     regrouped(monkeypatch)
-    monkeypatch.setattr("gbdnn.engine.run.is_stop", lambda k, **_: k == 2)
+    monkeypatch.setattr("gbdnn.engine.run.is_stop", lambda k, *_: k == 2)
     n = 4096
     wide = gb.Matrix.from_coo(
         np.repeat(np.arange(n), 32), np.arange(32 * n) * 97 % n, np.ones(32 * n), dup_op="plus"

@@ -19,7 +19,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.executors import batches
 from gbdnn.engine import plan as choice
 from gbdnn.kernels import costs, gather
-from gbdnn.kernels.blocks import AlignedBlock, Block
+from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
@@ -126,9 +126,8 @@ def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
     assert found.width >= 1
     assert 1 <= found.workers * found.threads_each <= threads
     if kernel is not None:
-        kind = AlignedBlock if kernel is FUSED else Block
-        assert found.block == kind.size(max(3, neurons), found.width, info.dtype)
-        assert (4 if kernel is FUSED else 5) * found.workers * found.block <= 1 << bits
+        assert found.block == kernel.block.size(max(3, neurons), found.width, info.dtype)
+        assert kernel.at_once * found.workers * found.block <= 1 << bits
 
 
 @FULLY
@@ -137,7 +136,9 @@ def test_groups_of_layers_of_a_network_on_disk(widths, bits):
     """Two groups take half of the memory."""
     infos = [network([some_layer(3, n, 0.3, 0)])[0].info for n in widths]
     try:
-        starts = choice.sizes(1 << bits, infos, in_memory=False, inputs=9, threads=2).starts
+        starts = choice.sizes(
+            1 << bits, infos, in_memory=False, inputs=9, threads=2, kernel=FUSED
+        ).starts
     except errors.ArgumentError:  # memory= is too small
         return
     ends = [*starts[1:], len(infos)]

@@ -17,7 +17,7 @@ from gbdnn.kernels import costs, fused_chain
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
-from gbdnn.kernels.kernel import ChainLayers
+from gbdnn.kernels.kernel import ChainLayers, LayerPlan
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 2e-5, "FP64": 1e-12}
@@ -98,10 +98,8 @@ def chain(weights, dtype, *, droppable=False, position=None):
         gbdnn.model.LayerInfo((int(each.record.array["nrows"][0]), each.ncols), 1, 1.0, dtype)
         for each in weights
     ]
-    count = len(weights)
-    layers = ChainLayers(first=0, infos=infos, weights=weights, droppable=[droppable] * count,
-        checked=[True] * count, positions=[position] * count)  # fmt: skip
-    return FusedChain(layers)
+    plans = [LayerPlan(info, True, droppable, droppable, True) for info in infos]
+    return FusedChain(ChainLayers(0, plans, weights, [position] * len(weights)))
 
 
 def through(weights, Y, Z, dtype, *, droppable=False, tidy=False):

@@ -23,7 +23,6 @@ import graphblas as gb
 import numpy as np
 import scipy.sparse as sp
 import gbdnn
-from gbdnn.kernels.blocks import MovedBlock
 
 left = None
 
@@ -48,18 +47,12 @@ b = np.linspace(-1, 1, 300).astype("f4")
 
 many = gb.Matrix.from_coo([5], [7], 1.0, nrows=1 << 40, ncols=300)
 
-def moved():
-    block = MovedBlock(300, 16, np.dtype("f4"))
-    block.array[:] = 1
-    return block.matrix
-
 def networks(engine):
     return lambda: gbdnn.infer(W, X, engine=engine, bias=[b] * 3)
 
 CALLS = {
     **{engine: networks(engine) for engine in ("sparse", "full")},
     "many rows": lambda: gbdnn.infer(W, many),
-    "moved": moved,
     "spmm": lambda: gbdnn.graph.spmm(W[0], X.toarray()[:300], engine="graphblas"),
     "compact": lambda: gbdnn.training.compact([
         gbdnn.Layer(sp.coo_array(([1.0], ([0], [1])), (3, 3)), bias=1.0), gbdnn.Layer(np.eye(3))
@@ -88,7 +81,7 @@ def test_memory_that_moves_into_graphblas_is_not_freed_twice():
     assert done.returncode == 0, (done.stdout, done.stderr)
     ended = [line.rsplit(maxsplit=1) for line in done.stdout.splitlines()]
     assert [name for name, met in ended if met != "True"] == []
-    assert len(ended) == 6
+    assert len(ended) == 5
 
 
 class Interrupter:

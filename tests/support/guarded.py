@@ -27,7 +27,7 @@ from gbdnn.kernels.compiled import loading, table
 from gbdnn.kernels.compiled.record import CONSTANTS, address
 from gbdnn.kernels.fused_chain import FusedChain, Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
-from gbdnn.kernels.kernel import ChainLayers
+from gbdnn.kernels.kernel import ChainLayers, LayerPlan
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.layer_info import LayerInfo
 
@@ -148,8 +148,8 @@ def networks(dtype, step):
         X[: n // 3] = 0
         positions = [random.permutation(sizes[0]) if at % 2 else None, None, None]
         for flag in (True, False):
-            known = {"droppable": [flag] * count, "checked": [flag] * count, "positions": positions}
-            chain = FusedChain(ChainLayers(first=0, infos=infos, weights=weights, **known))
+            plans = [LayerPlan(info, True, flag, flag, flag) for info in infos]
+            chain = FusedChain(ChainLayers(0, plans, weights, positions))
             buffers = Buffers(dtype, 0, AlignedBlock, (chain.neurons, n))
             Y, ids = chain.block(buffers, 0, n), np.arange(n)
             given = (chain.read, sparse_rows(X)), (chain.read_dense, X, ids)
