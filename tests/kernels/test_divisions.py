@@ -25,7 +25,7 @@ from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.trainable import TrainableLayer, edges_of
 
-FULLY = settings(max_examples=150)
+FULLY = settings(max_examples=80)
 NAMES = st.sampled_from(list(MACHINES))
 THREADS = st.sampled_from([1, 2, 3, 5, 8, 17, 64])
 WIDTHS = st.one_of(st.integers(1, 130),
