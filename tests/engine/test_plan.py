@@ -125,11 +125,8 @@ def test_layers_that_only_the_sparse_kernel_computes_are_a_group():
     layers = [gbdnn.Layer(W), gbdnn.Layer(W, 0.5, bias_rule="entries"), gbdnn.Layer(W)]
     plan = planned(layers, np.eye(8)[:3], engine="full")
     kernels = [(group.first, group.stop, group.kernel, group.why) for group in plan.groups]
-    assert kernels == [
-        (0, 1, "full", "forced"),
-        (1, 2, "sparse", "positive bias on entries"),
-        (2, 3, "full", "forced"),
-    ]
+    forced = [(k, k + 1, "full", "forced") for k in (0, 2)]
+    assert kernels == [forced[0], (1, 2, "sparse", "positive bias on entries"), forced[1]]
 
 
 def test_networks_on_disk():
@@ -164,9 +161,7 @@ def test_the_table():
     assert [line.split("  ")[1] for line in lines[3:]] == [
         "blocks", "equal inputs merged", "memory", "expected",
     ]  # fmt: skip
-    html = plan._repr_html_()
-    assert html.count("<tr>") == 2
-    assert "&#x27;full&#x27;" in html
+    assert "&#x27;full&#x27;" in plan._repr_html_()
     assert plan.seconds > 0
 
 

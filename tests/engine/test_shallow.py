@@ -95,6 +95,16 @@ def test_a_single_input_where_all_edges_have_one_weight(dtype):
     np.testing.assert_array_equal([run(x) for x in inputs(20, 50)], whole)
 
 
+@pytest.mark.parametrize(("late", "width"), [(0, 128), (40, 128), (100, 160)])
+def test_the_caller_takes_more_than_a_thread_that_begins_later(late, width, monkeypatch):
+    """As many more, in tiles of 32, as it can compute in the meantime."""
+    facts = network(MIXED).prepared(choice.NetworkFacts.of)
+    each = facts.edges * costs.speeds().fused + 50 * costs.DENSE_COPY
+    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
+    monkeypatch.setattr(costs, "LATE", late * each)
+    assert choice.division(facts, 50, 200, 2, 1 << 62) == (width, 2)
+
+
 @pytest.fixture
 def now(monkeypatch, on):
     """Threads divide the neurons of any layer; helpers stay while `now` does not increase."""
@@ -227,6 +237,13 @@ def test_a_single_input_of_a_layer_with_more_than_65536_neurons():
     expected = np.maximum(x @ W.toarray(), 0)
     assert np.count_nonzero(expected[0, 65_536:])
     close(gbdnn.compile([W])(x), expected)
+
+
+def test_few_threads_for_small_networks():
+    """A thread more is worth it from some microseconds per layer."""
+    assert costs.sharing_threads(6 * 1000.0, 6) == 1
+    assert costs.sharing_threads(6 * 6000.0, 6) == 2
+    assert 5 < costs.sharing_threads(6 * 100_000.0, 6) < 12
 
 
 def test_neurons_are_divided_without_gaps():
@@ -531,16 +548,13 @@ def test_a_compiled_network_takes_the_features_of_infer(engine, tmp_path):
         np.testing.assert_array_equal(run(given), expected)
         Y = gbdnn.infer([W], given, bias=-0.25)
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
-        out = np.empty((2, 2))
-        assert run(given, out=out) is out
     for given in single:
         np.testing.assert_array_equal(run(given), expected[0])
         Y = gbdnn.infer([W], given, bias=-0.25)
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected[:1])
-    for wrong in (tensor.requires_grad_(), [["a"] * 3], np.ma.array(X), "X", None):
-        for call in (run, lambda X: gbdnn.infer([W], X)):
-            with pytest.raises(errors.ArgumentTypeError, match="features"):
-                call(wrong)
+    for call in (run, lambda X: gbdnn.infer([W], X)):
+        with pytest.raises(errors.ArgumentTypeError, match="features"):
+            call(tensor.requires_grad_())
     with pytest.raises(errors.ArgumentTypeError, match="bias must be an array of numbers"):
         gbdnn.Layer(W, bias=torch.ones(2, requires_grad=True))
     with pytest.raises(errors.ArgumentTypeError, match=r"pass \[X\]"):

@@ -105,3 +105,8 @@ def test_blocks_of_different_density(dense_first, deduplicate, memory):
     X = X if dense_first else X[::-1]
     Y = gbdnn.infer([W], X, memory=memory, deduplicate=deduplicate, nthreads=3)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), X @ W)
+
+
+def test_threads_get_parts_only_with_enough_work():
+    assert [costs.sparse_parts(work, 10**6, 8) for work in (1e3, 2e7, 1e9)] == [1, 3, 16]
+    assert costs.sparse_parts(1e9, 3, 8) == 6

@@ -68,6 +68,3 @@ def test_a_checkpoint_that_cannot_be_read_is_not_written_anew(tmp_path, monkeypa
         with pytest.raises(ReadError, match="run: cannot be read: Input/output error"):
             gbdnn.train(net, **options)
     assert (tmp_path / "run").read_bytes() == before
-
-
-# Stores

@@ -133,11 +133,6 @@ def test_paths_that_cannot_be_written(tmp_path):
     assert names(tmp_path) == ["file", "folder", "loop"]
 
 
-def test_the_longest_name(tmp_path):
-    write(tmp_path / ("n" * 255), b"new\n")
-    assert names(tmp_path) == ["n" * 255]
-
-
 def test_a_device_is_written_directly():
     before = os.stat("/dev/null")  # noqa: PTH116
     require_writable("/dev/null")

@@ -10,9 +10,10 @@ from oracles import case, dense_inference
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.kernels import blocks, full
+from gbdnn.kernels import blocks, costs, full
 from gbdnn.kernels.blocks import Buffers
 from gbdnn.kernels.reorder import inverse, orders
+from gbdnn.runtime import machine as machine_module
 
 
 @pytest.mark.pairwise
@@ -92,6 +93,16 @@ def test_reordering_changes_no_answer_and_no_edge():
         assert not weights.W.ss.is_iso
     assert any((place != np.arange(len(place))).any() for place in places[:-1])
     assert (places[-1] == np.arange(40)).all()
+
+
+def test_single_inputs_take_rows_at_20_percent_as_dense_if_they_stay_in_the_cache(monkeypatch):
+    third = round(4 * 512 * 512 / costs.SINGLE_SHARE)
+    machine = machine_module.machine()._replace(caches=(1 << 15, 1 << 19, third))
+    monkeypatch.setattr(machine_module, "_current", machine)
+    half, sparse = 512 * 512 // 2, (10, 4096, 4096)
+    assert costs.single_density([(half, 512, 512), sparse], 4) == 0.2
+    assert costs.single_density([(half, 512, 512), sparse], 8) == 0.4
+    assert costs.single_density([(half, 512, 512)] * 2, 4) == 0.4
 
 
 def test_the_cheaper_kernel_is_chosen():

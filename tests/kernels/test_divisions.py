@@ -215,3 +215,10 @@ def test_batches(inputs, workers, batch):
     require_division(found[:-1], np.diff(found), inputs)
     assert (np.diff(found) > 0).all()
     assert len(found) == 2 or np.diff(found).min() >= (batch or batches.FEWEST)
+
+
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+def test_threads_stay_out_of_products_of_microseconds(nthreads):
+    """They would wait for each other longer than they compute, above all on a busy machine."""
+    assert costs.inner_threads(nthreads, 1, 16, 10_000) == (1, 1)
+    assert costs.inner_threads(nthreads, 1, 240, 1_000_000) == (1, nthreads)
