@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.reorder import inverse, orders
-from gbdnn.model.layer import free
+from gbdnn.model.layer import Prepared, free
 from gbdnn.runtime.threads import engaged, restored, unbind
 
 if TYPE_CHECKING:
@@ -27,7 +26,9 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
-__all__ = ["Loaded", "Loader", "prepared_weights"]
+__all__ = ["Layout", "Loaded", "Loader", "layout_of"]
+
+_LAYOUTS = 2  # kept per network, apart from that of narrow blocks, which layers keep
 
 
 class Loaded(NamedTuple):
@@ -102,8 +103,9 @@ class Loader:
             part = part.loaded()
             if kernel is None:
                 return Loaded(start, part, None)
-            made = prepared_weights(part, kernel, reordered=plan.reorders, wide=plan.is_wide)
-        layers = ChainLayers(start, self._layers[start:stop], *made)
+            made = layout_of(part, kernel, reordered=plan.reorders, wide=plan.is_wide)
+        plans = self._layers[start:stop]
+        layers = ChainLayers(start, plans, made.weights, made.positions)
         return Loaded(start, part, kernel.chain(layers))
 
     def _drop(self, at: int) -> None:
@@ -116,25 +118,27 @@ class Loader:
                     loaded.free()
 
 
-def prepared_weights(
-    net: Network, kernel: BlockKernel, *, reordered: bool, wide: bool
-) -> tuple[list[Any], list[np.ndarray | None]]:
-    """Return weights in a kernel's layout and the neurons' positions; the network caches both."""
-    return net.prepared(_Prepare(kernel, reordered, wide))
+class Layout(NamedTuple):
+    """Weights in a kernel's layout and the neurons' positions, one of each per layer.
+
+    What is made of them for a network is kept in ``cache``.
+    """
+
+    weights: list[Any]
+    positions: list[np.ndarray | None]
+    cache: Prepared
 
 
-@dataclass(frozen=True)
-class _Prepare:
-    kernel: BlockKernel
-    reordered: bool
-    wide: bool
+def layout_of(net: Network, kernel: BlockKernel, *, reordered: bool, wide: bool) -> Layout:
+    """Return a layout from the network's cache, which keeps those that were used last."""
+    return net.prepared(_layout, kernel, reordered, wide, most=_LAYOUTS)
 
-    def __call__(self, net: Network) -> tuple[list[Any], list[np.ndarray | None]]:
-        order = orders(net) if self.reordered else [None] * (len(net) + 1)
-        weights = [
-            self.kernel.prepare(layer, order[k], order[k + 1], wide=self.wide)
-            if self.kernel.is_exact(layer)
-            else None
-            for k, layer in enumerate(net)
-        ]
-        return weights, [None if each is None else inverse(each) for each in order[:-1]]
+
+def _layout(net: Network, kernel: BlockKernel, reordered: bool, wide: bool) -> Layout:
+    order = orders(net) if reordered else [None] * (len(net) + 1)
+    weights = [
+        kernel.prepare(layer, order[k], order[k + 1], wide=wide) if kernel.is_exact(layer) else None
+        for k, layer in enumerate(net)
+    ]
+    positions = [None if each is None else inverse(each) for each in order[:-1]]
+    return Layout(weights, positions, Prepared())

@@ -8,8 +8,7 @@ is a rule of the plan: whether inputs are computed as sparse rows or in blocks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,12 +30,13 @@ from gbdnn.runtime.machine import machine
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gbdnn.arrays.sources import RowSource
     from gbdnn.kernels.kernel import BlockKernel
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
+    from gbdnn.runtime.machine import Machine
 
 __all__ = [
     "BLOCK_KERNELS", "MEMORY", "Engine", "Facts", "NetworkFacts", "Plan", "Sizes",
@@ -529,23 +529,28 @@ def plan_of(
         required(of_net.dtype.name)
     few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
     alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows) == 1
-    made = partial(
-        net.prepared(_planner), machine(), inputs=X.nrows, is_dense=X.dense_rows is not None,
-        engine=engine, memory=memory,
+    # Counting the entries of a few inputs, or threads, may take longer than to follow the plan.
+    facts = Facts(
+        net=of_net,
+        inputs=X.nrows,
+        entries=X.nrows * X.ncols if few else X.nvals,
+        is_dense=X.dense_rows is not None,
+        engine=engine,
+        memory=memory,
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
-        is_watched=callback is not None, is_compiled=is_compiled(of_net.dtype.name),
-    )  # fmt: skip
-    if few:  # counting their entries, or threads, may take longer than to follow the plan
-        plan = made(entries=X.nrows * X.ncols, threads=nthreads or (1 if alone else available()))
-        if plan.is_single_window:
-            return plan
-    return made(entries=X.nvals, threads=nthreads or available())
+        threads=nthreads or (1 if alone else available()),
+        is_watched=callback is not None,
+        is_compiled=is_compiled(of_net.dtype.name),
+    )
+    plan = net.prepared(_planned, machine(), *facts[1:], most=_PLANS)
+    if few and not plan.is_single_window:
+        facts = facts._replace(entries=X.nvals, threads=nthreads or available())
+        plan = choose(facts)
+    return plan
 
 
-def _planner(net: Network) -> Callable[..., Plan]:
-    """Return a function of a machine and the facts other than the network, with a cache."""
-    of_net = net.prepared(NetworkFacts.of)
-    return lru_cache(_PLANS)(lambda _, **facts: choose(Facts(net=of_net, **facts)))
+def _planned(net: Network, _: Machine, *facts: Any) -> Plan:
+    return choose(Facts(net.prepared(NetworkFacts.of), *facts))
 
 
 def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:
@@ -553,24 +558,19 @@ def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> lis
     # Rounded up to a power of two: few distinct plans are cached on the network.
     exponent = math.frexp(largest)[1]
     bound = math.ldexp(1.0, exponent) if 0 < largest < 2.0**1023 else np.inf if largest else 0.0
-    return net.prepared(_LayerPlans(kernel, bound))
+    return net.prepared(_layer_plans, kernel, bound)
 
 
-@dataclass(frozen=True)
-class _LayerPlans:
-    kernel: BlockKernel | None
-    largest: float
-
-    def __call__(self, net: Network) -> list[LayerPlan]:
-        plans: list[LayerPlan] = []
-        overflow = may_overflow(net.infos, self.largest)
-        droppable = True
-        for layer, check in zip(net.infos[::-1], overflow[::-1], strict=True):
-            info, after = layer.info, droppable
-            droppable = droppable and not info.revives
-            in_blocks = self.kernel is not None and self.kernel.is_exact(info)
-            plans.append(LayerPlan(info, in_blocks, droppable, after, check))
-        return plans[::-1]
+def _layer_plans(net: Network, kernel: BlockKernel | None, largest: float) -> list[LayerPlan]:
+    plans: list[LayerPlan] = []
+    overflow = may_overflow(net.infos, largest)
+    droppable = True
+    for layer, check in zip(net.infos[::-1], overflow[::-1], strict=True):
+        info, after = layer.info, droppable
+        droppable = droppable and not info.revives
+        in_blocks = kernel is not None and kernel.is_exact(info)
+        plans.append(LayerPlan(info, in_blocks, droppable, after, check))
+    return plans[::-1]
 
 
 def fits_shallow(facts: NetworkFacts, inputs: int) -> bool:

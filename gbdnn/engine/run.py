@@ -42,7 +42,7 @@ from gbdnn.runtime.first_use import gb, shown
 from gbdnn.runtime.threads import engaged, restored, share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gbdnn.arrays.sources import RowSource
     from gbdnn.engine.loader import Loaded
@@ -181,15 +181,18 @@ class _Run:
                 loaded, info = self.loader.around(k), self.layers[k].info
                 if k in self.blocks:
                     window = self._window(loaded, k)
-                    self._regroup(window, self._placed(window, self.blocks.pop(k)))
-                    continue
-                rows = self.rows.pop([rows.k for rows in self.rows].index(k))
-                dense = rows.source.dense_rows is not None
-                if self.plan.is_sparse(info, rows.inputs, rows.entries, dense=dense):
-                    self._sparse(loaded, rows)
+                    blocks = self._placed(window, self.blocks.pop(k))
                 else:
+                    rows = self.rows.pop([rows.k for rows in self.rows].index(k))
+                    dense = rows.source.dense_rows is not None
+                    if self.plan.is_sparse(info, rows.inputs, rows.entries, dense=dense):
+                        self._sparse(loaded, rows)
+                        continue
                     window = self._window(loaded, k)
-                    self._regroup(window, self._read(window, rows))
+                    blocks = self._read(window, rows)
+                began, workers = perf_counter(), self.plan.sizes.workers
+                self._regroup(window, blocks)  # the other threads wait, or help
+                self.watch.progress.spent(regrouping=workers * (perf_counter() - began))
         finally:
             self.loader.close()
             self.buffers.release()
@@ -298,10 +301,10 @@ class _Run:
 
         Threads take items from the queue. Return the survivors as blocks.
         """
-        out: list[Any] = []
+        out, width = list[Any](), self.plan.sizes.width
 
-        def work(items: Iterator[Any]) -> None:
-            pool = None
+        def few(items: Iterator[Any]) -> Iterator[tuple[Any, None]]:
+            """Yield blocks with few survivors; write the others, or append them to `out`."""
             made = (Y for item in items for Y in blocks(item))
             for Y in self.watch.progress.timed("reading", made):
                 Y = self._advanced(window, Y)
@@ -311,14 +314,14 @@ class _Run:
                     self.sink.write(window.chain, Y, droppable=droppable)
                     self.watch.progress.spent(writing=perf_counter() - began)
                     self.buffers.put(Y)
-                elif len(Y.inputs) > _FEW * self.plan.sizes.width:
+                elif len(Y.inputs) > _FEW * width:
                     out.append(Y)
                 else:
-                    pool = self._poured(window, Y, pool, out, self.plan.sizes.width)
-            if pool is not None:
-                out.append(pool)
+                    yield Y, None
 
-        self._on_threads(queue, work, lambda: len(out) >= most)
+        self._on_threads(
+            queue, lambda some: self._pour(window, few(some), width, out), lambda: len(out) >= most
+        )
         return out
 
     def _advanced(self, window: _Window, Y: Any) -> Any:
@@ -329,31 +332,33 @@ class _Run:
         self.watch.computed(first, counts, len(Y.inputs), chain.name, self.watch.number(), began)
         return Y
 
-    def _poured(
-        self, window: _Window, Y: Any, pool: Any, out: list[Any],
-        width: int, keep: np.ndarray | None = None,
-    ) -> Any:  # fmt: skip
-        """Move inputs of a block, or its columns `keep`, to the pool, full pools to `out`.
+    def _pour(
+        self, window: _Window, columns: Iterable[tuple[Any, Any]], width: int, out: list[Any]
+    ) -> None:
+        """Move inputs into blocks of `width`, and these to `out`.
 
-        Return the current pool.
+        `columns` has blocks, and the columns to keep, or None for all.
         """
-        array, ids = Y.filled, Y.inputs
-        if keep is not None:  # np.take is fast only into contiguous memory
-            array, ids = np.take(Y.array, keep, axis=1), ids[keep]
-        while len(ids):
-            if pool is None:
-                pool = window.chain.block(self.buffers, window.stop, width)
-                pool.inputs = ids[:0]
-            used = len(pool.inputs)
-            fits = min(width - used, len(ids))
-            pool.array[:, used : used + fits] = array[:, :fits]
-            pool.inputs = np.concatenate((pool.inputs, ids[:fits]))
-            array, ids = array[:, fits:], ids[fits:]
-            if len(pool.inputs) == width:
-                out.append(pool)
-                pool = None
-        self.buffers.put(Y)
-        return pool
+        pool = None
+        for Y, keep in columns:
+            array, ids = Y.filled, Y.inputs
+            if keep is not None:  # np.take is fast only into contiguous memory
+                array, ids = np.take(Y.array, keep, axis=1), ids[keep]
+            while len(ids):
+                if pool is None:
+                    pool = window.chain.block(self.buffers, window.stop, width)
+                    pool.inputs = ids[:0]
+                used = len(pool.inputs)
+                fits = min(width - used, len(ids))
+                pool.array[:, used : used + fits] = array[:, :fits]
+                pool.inputs = np.concatenate((pool.inputs, ids[:fits]))
+                array, ids = array[:, fits:], ids[fits:]
+                if len(pool.inputs) == width:
+                    out.append(pool)
+                    pool = None
+            self.buffers.put(Y)
+        if pool is not None:
+            out.append(pool)
 
     # Computing sparse rows
 
@@ -447,12 +452,6 @@ class _Run:
 
     def _regroup(self, window: _Window, blocks: list[Any]) -> None:
         """Merge and rebalance the blocks after a window; queue them for the next one."""
-        began = perf_counter()
-        self._regrouped(window, blocks)
-        # The other threads wait, or help.
-        self.watch.progress.spent(regrouping=self.plan.sizes.workers * (perf_counter() - began))
-
-    def _regrouped(self, window: _Window, blocks: list[Any]) -> None:
         k = window.stop
         blocks = [Y for Y in (*blocks, *self.blocks.pop(k, [])) if len(Y.inputs)]
         if not blocks:
@@ -464,8 +463,8 @@ class _Run:
         sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
         self.watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - sum(sizes))
         if keeps is not None or not self._is_even(sizes):
-            keeps = keeps or [None] * len(blocks)
-            blocks = self._recut(window, blocks, keeps, self._balanced(sum(sizes)))
+            given = zip(blocks, keeps or [None] * len(blocks), strict=True)
+            blocks = self._recut(window, deque(given), self._balanced(sum(sizes)))
         self.blocks[k] = sorted(blocks, key=lambda Y: -len(Y.inputs))
 
     def _is_even(self, sizes: list[int]) -> bool:
@@ -477,24 +476,13 @@ class _Run:
         most = 2 * (inputs // self.plan.sizes.width) + 1 + self.plan.sizes.workers
         return max(loads) <= _UNEVEN * share and len(sizes) <= most
 
-    def _recut(
-        self, window: _Window, blocks: list[Any], keeps: Sequence[np.ndarray | None], width: int
-    ) -> list[Any]:
-        """Return blocks of `width` of the inputs in `blocks`, or of the columns in `keeps`."""
-        out, pools = list[Any](), list[Any]()
-
-        def work(items: Iterator[tuple[Any, np.ndarray | None]]) -> None:
-            pool = None
-            for Y, keep in items:
-                pool = self._poured(window, Y, pool, out, width, keep)
-            if pool is not None:
-                pools.append(pool)
-
-        self._on_threads(deque(zip(blocks, keeps, strict=True)), work)
-        pool = pools.pop() if pools else None
-        for Y in pools:
-            pool = self._poured(window, Y, pool, out, width)
-        return out if pool is None else [*out, pool]
+    def _recut(self, window: _Window, columns: deque[Any], width: int) -> list[Any]:
+        """Return blocks of `width` inputs; `columns` has blocks, and the columns to keep."""
+        parts = list[Any]()
+        self._on_threads(columns, lambda some: self._pour(window, some, width, parts))
+        out = [Y for Y in parts if len(Y.inputs) == width]
+        self._pour(window, [(Y, None) for Y in parts if len(Y.inputs) < width], width, out)
+        return out
 
     def _leave(self, window: _Window, blocks: list[Any]) -> None:
         """Queue the inputs of blocks as sparse rows."""
@@ -526,9 +514,7 @@ class _Run:
     ) -> None:
         """Call ``work(items)`` on threads, which take items from a queue until `is_full`."""
         sizes = self.plan.sizes
-        if context is None:
-            inner = sizes.threads_each
-            context = {"nthreads": inner} | ({} if inner == 1 else {"chunk": 4096})
+        context = context or {"nthreads": sizes.threads_each, "chunk": 4096}
         share(workers or sizes.workers, queue, work, is_full=is_full, **context)
         self.watch.tell()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.engine.loader import prepared_weights
+from gbdnn.engine.loader import layout_of
 from gbdnn.engine.plan import NetworkFacts, plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.stats import of_layers
@@ -74,7 +74,8 @@ def run_shallow(
     width, workers, shares = sizes.width, sizes.workers, sizes.threads_each
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
     wide = costs.is_wide(min(width, X.nrows), X.dtype.itemsize)
-    chains, stop = net.prepared(_wide if wide else _narrow), len(net)
+    layout = layout_of(net, FUSED, reordered=False, wide=wide)
+    chains, stop = layout.cache.once(_Chains, net, wide), len(net)
     starts, stream = iter(range(0, X.nrows, width)), None  # shared by the threads
     streams = np.ones(X.nrows, bool)  # inputs that no block of Python writes
     if answer.is_array and X.is_as_is and shares == 1 and not progress.is_watched:
@@ -135,7 +136,7 @@ def run_shallow(
 
 
 class _Chains:
-    """Chains of a network's layers, cached on the network.
+    """Chains of a network's layers, cached with their layout.
 
     Attributes
     ----------
@@ -151,8 +152,8 @@ class _Chains:
         For reuse.
     """
 
-    def __init__(self, net: Network, *, wide: bool) -> None:
-        made = prepared_weights(net, FUSED, reordered=False, wide=wide)
+    def __init__(self, net: Network, wide: bool) -> None:
+        weights, positions, _ = layout_of(net, FUSED, reordered=False, wide=wide)
         # Looking for dead inputs costs time; every fourth layer is enough.
         checked = [
             plan._replace(droppable_after=plan.droppable_after and not k % 4)
@@ -160,7 +161,7 @@ class _Chains:
         ]
         unchecked = [plan._replace(may_overflow=False) for plan in checked]
         self.checked, self.unchecked = (
-            FUSED.chain(ChainLayers(0, plans, *made)) for plans in (checked, unchecked)
+            FUSED.chain(ChainLayers(0, plans, weights, positions)) for plans in (checked, unchecked)
         )
         self._facts = net.prepared(NetworkFacts.of)
         self.safe, self._work = self._facts.safe, self._facts.line
@@ -190,9 +191,6 @@ class _Chains:
             return wide, found
         shape = self._facts.neurons, width
         return width, Buffers(self._facts.dtype, 0, AlignedBlock, shape)
-
-
-_narrow, _wide = partial(_Chains, wide=False), partial(_Chains, wide=True)
 
 
 class _Singles:

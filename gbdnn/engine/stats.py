@@ -133,16 +133,9 @@ def layer_stats(
     for k, (inputs, distinct, alive, entries, _) in enumerate(counts.tolist(), first):
         if inputs:
             yield LayerStats(
-                layer=k,
-                block=block,
-                inputs=inputs,
-                alive=alive,
-                distinct=distinct,
-                entries=entries,
-                engine=engine,
-                kernel=kernel,
-                seconds=float(each[k - first]),
-            )
+                layer=k, block=block, inputs=inputs, alive=alive, distinct=distinct,
+                entries=entries, engine=engine, kernel=kernel, seconds=float(each[k - first]),
+            )  # fmt: skip
 
 
 def of_layers(counts: np.ndarray) -> np.ndarray:

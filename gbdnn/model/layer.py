@@ -35,19 +35,25 @@ class Prepared:
 
     def __init__(self) -> None:
         self._lock = renewed(threading.RLock())
-        self._made: dict[Callable[[Any], Any], Any] = {}
+        self._made: dict[Callable[..., Any], dict[Any, Any]] = {}
 
-    def once(self, prepare: Callable[[Any], T], of: Any) -> T:
-        """Return ``prepare(of)``, computed once; `of` must be the same in each call."""
+    def once(self, prepare: Callable[..., T], of: Any, *how: Any, most: int | None = None) -> T:
+        """Return ``prepare(of, *how)``, computed once; `of` must be the same in each call.
+
+        Of the results of one function, only the `most` that were used last are kept.
+        """
         with self._lock:
-            if prepare not in self._made:
-                self._made[prepare] = prepare(of)
-            return self._made[prepare]
+            made = self._made.setdefault(prepare, {})
+            found = made.pop(how) if how in made else prepare(of, *how)
+            made[how] = found  # at the end
+            while most is not None and len(made) > most:
+                del made[next(iter(made))]
+            return found
 
     def made(self) -> list[Any]:
         """Return all cached objects."""
         with self._lock:
-            return list(self._made.values())
+            return [each for made in self._made.values() for each in made.values()]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Prepared, ()

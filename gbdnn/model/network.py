@@ -205,9 +205,9 @@ class Network(Sequence[Layer]):
         """Number of stored weights of all layers."""
         return sum(info.edges for info in self._infos)
 
-    def prepared(self, prepare: Callable[[Network], T]) -> T:
-        """Return ``prepare(net)`` from a cache."""
-        return self._prepared.once(prepare, self)
+    def prepared(self, prepare: Callable[..., T], *how: Any, most: int | None = None) -> T:
+        """Return ``prepare(net, *how)`` from a cache of at most `most` results of `prepare`."""
+        return self._prepared.once(prepare, self, *how, most=most)
 
     def astype(self, dtype: Any) -> Network:
         """Return this network with all layers cast to FP32 or FP64; lazy layers when read."""

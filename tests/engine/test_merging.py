@@ -81,9 +81,9 @@ def test_memory_of_a_block_is_given_back_once(engine, nthreads, seed, monkeypatc
         idle[:] = [each for each in idle if each is not block]
         return block
 
-    def watched_recut(self, window, blocks, keeps, width):
-        sizes.append([len(blocks[k].inputs if x is None else x) for k, x in enumerate(keeps)])
-        return recut(self, window, blocks, keeps, width)
+    def watched_recut(self, window, columns, width):
+        sizes.append([len(Y.inputs if keep is None else keep) for Y, keep in columns])
+        return recut(self, window, columns, width)
 
     monkeypatch.setattr(Buffers, "put", watched_put)
     monkeypatch.setattr(Buffers, "get", watched_get)

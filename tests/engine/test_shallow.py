@@ -1,5 +1,6 @@
 """Dense features through shallow networks in a single window; compiled networks."""
 
+import gc
 import pickle
 import threading
 import warnings
@@ -20,7 +21,9 @@ from gbdnn.kernels import costs, fused_chain, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.sparse import SparseWeights
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
@@ -123,6 +126,38 @@ def helped(monkeypatch, now):
         fused_shares._Job, "wake_helpers", lambda job: calls.append(wake_helpers(job)) or calls[-1]
     )
     return calls
+
+
+def layouts(weights=()):
+    """Bytes of all prepared weights, apart from the networks' own, by identity."""
+    gc.collect()
+    kinds = (table.FusedLayer, FullWeights, SparseWeights)
+    return {
+        id(each): sum(array.nbytes for array in each.arrays.values())
+        if isinstance(each, table.FusedLayer)
+        else each.W.nvals * (8 + each.W.dtype.np_type.itemsize)
+        for each in gc.get_objects()
+        if isinstance(each, kinds) and not any(each[0] is W for W in weights)
+    }
+
+
+def test_prepared_weights_take_up_to_five_times_the_bytes_of_a_network(now, monkeypatch):
+    """Of all kernels, after calls with any number of inputs; the page of resources says so."""
+    random, before = np.random.default_rng(0), layouts()
+    monkeypatch.setattr(costs, "reordering_pays", lambda inputs: inputs > 500)
+    shapes = [(700, 700)] * 3
+    net = gbdnn.Network([random.normal(size=n) * (random.random(n) < 0.05) for n in shapes])
+    found = []
+    for _ in range(2):
+        for engine in ("auto", "full", "sparse", "auto"):
+            for count in (1, 20, 300, 600):
+                X = random.random((count, 700))
+                for options in ({"nthreads": 1}, {"nthreads": 3, "callback": id}, {"nthreads": 3}):
+                    gbdnn.infer(net, X, engine=engine, **options)
+        after = layouts([layer.W for layer in net])
+        found.append(sum(after[key] for key in after.keys() - before.keys()))
+    own = net.edges * (8 + net.dtype.itemsize)
+    assert 2 * own < max(found) <= 5 * own
 
 
 @BOTH

@@ -17,7 +17,7 @@ from gbdnn.arrays.matrices import as_features
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.mpi.ranks import Ranks
-from gbdnn.distributed.mpi.stages import HeldLayers, Stage, batches, measured_cuts
+from gbdnn.distributed.mpi.stages import Stage, batches, held_layers, measured_cuts
 from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.plan import MEMORY
 from gbdnn.engine.progress import RunProgress, watched
@@ -209,7 +209,7 @@ class _Pipeline:
         def work(links: Links) -> RankStats:
             drops = not any(info.revives for info in net.infos[stop:])
             with restored(), engaged(self._options["nthreads"]):
-                part = net.prepared(HeldLayers(start, stop))
+                part = net.prepared(held_layers, start, stop)
             stage = Stage(part, start, drops=drops, options=self._options)
             came = links.receive(rank - 1) if self._X is None else batches(self._X, size)
             kept = []

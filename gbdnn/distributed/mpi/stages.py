@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.sources import RowSource
     from gbdnn.model.network import Network
 
-__all__ = ["HeldLayers", "Stage", "balanced_cuts", "batches", "measured_cuts"]
+__all__ = ["Stage", "balanced_cuts", "batches", "held_layers", "measured_cuts"]
 
 _SURVIVORS = 2048  # rows that are sent together: from here on the engine reorders neurons
 _SAMPLE, _RANGES = 1024, 8  # inputs of a sample, and the ranges that they are taken from
@@ -95,16 +95,9 @@ class Stage:
         return rows.without_empty_rows() if self._drops else rows
 
 
-@dataclass(frozen=True)
-class HeldLayers:
-    """Some layers of a network in memory, for `Network.prepared`."""
-
-    start: int
-    stop: int
-
-    def __call__(self, net: Network) -> Network:
-        """Return the layers."""
-        return net[self.start : self.stop].loaded()
+def held_layers(net: Network, start: int, stop: int) -> Network:
+    """Return some layers of a network in memory, for `Network.prepared`."""
+    return net[start:stop].loaded()
 
 
 def batches(X: RowSource, size: int) -> Iterator[SparseRows | np.ndarray]:
