@@ -130,7 +130,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(net: Network, kernel: BlockKernel, *, reordered: bool, wide: bool) -> Layout:
-    """Return a layout from the network's cache, which keeps those that were used last."""
+    """Return a layout from the network's cache, which keeps those that were made last."""
     return net.prepared(_layout, kernel, reordered, wide, most=_LAYOUTS)
 
 

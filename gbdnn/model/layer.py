@@ -35,25 +35,28 @@ class Prepared:
 
     def __init__(self) -> None:
         self._lock = renewed(threading.RLock())
-        self._made: dict[Callable[..., Any], dict[Any, Any]] = {}
+        self._made: dict[tuple[Any, ...], Any] = {}
 
     def once(self, prepare: Callable[..., T], of: Any, *how: Any, most: int | None = None) -> T:
-        """Return ``prepare(of, *how)``, computed once; `of` must be the same in each call.
+        """Return ``prepare(of, *how)``, not None, from a cache; `of` is the same in each call.
 
-        Of the results of one function, only the `most` that were used last are kept.
+        Of the results of one function, only the `most` that were made last are kept.
         """
+        key = prepare, *how
         with self._lock:
-            made = self._made.setdefault(prepare, {})
-            found = made.pop(how) if how in made else prepare(of, *how)
-            made[how] = found  # at the end
-            while most is not None and len(made) > most:
-                del made[next(iter(made))]
+            found = self._made.get(key)
+            if found is None:
+                found = prepare(of, *how)
+                same = [each for each in self._made if each[0] == prepare]
+                if len(same) == most:
+                    del self._made[same[0]]
+                self._made[key] = found
             return found
 
     def made(self) -> list[Any]:
         """Return all cached objects."""
         with self._lock:
-            return [each for made in self._made.values() for each in made.values()]
+            return list(self._made.values())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Prepared, ()
