@@ -5,13 +5,15 @@
     python benchmarks/comparison/real_networks.py --model model.onnx --programs infer,onnxruntime
 
 gbdnn is compared with PyTorch (dense and CSR weights), ONNX Runtime, OpenVINO (FP32, and bfloat16
-if the processor supports it), DeepSparse and LIBXSMM. Each program runs in its own process,
-interleaved with the others; DeepSparse needs its own interpreter, ``--python
-deepsparse=VENV/bin/python``, and LIBXSMM the path of its library in the variable LIBXSMM. In each
-round a program is called repeatedly for at least `--at-least` seconds, and its time is the median
-of the calls; ratios compare runs of the same round. All programs
-except OpenVINO in bfloat16 compute in FP32, and ratios refer to these. Results are compared with
-NumPy in FP64. The file is written after each network.
+if the processor supports it), DeepSparse, LIBXSMM, MKL and Sparse Register Tiling. Each program
+runs in its own process, interleaved with the others; DeepSparse needs its own interpreter,
+``--python deepsparse=VENV/bin/python``, and LIBXSMM and Sparse Register Tiling the path of their
+library in the variables LIBXSMM and SRT. ``--network dlmc-transformer`` has the shapes of DLMC.
+
+In each round a program is called repeatedly for at least `--at-least` seconds, and its time is the
+median of the calls; ratios compare runs of the same round. All programs except OpenVINO in bfloat16
+compute in FP32, and ratios refer to these. Results are compared with NumPy in FP64. The file is
+written after each network.
 
 With ``--model`` your own ONNX model is measured: ONNX Runtime, OpenVINO and DeepSparse run the file
 itself, PyTorch the layers that gbdnn reads from it. The last line names the faster program.
@@ -132,7 +134,7 @@ def main(
         run(_given(model, max(sizes), seed), sizes)
     for spec in network or (NETWORKS if model is None else ()):
         run(dense_problems.random_problem(spec, max(sizes), seed), sizes)
-    if network is None and model is None:
+    if not network and model is None:
         run(dense_problems.random_problem(FEATURES, max(sizes), seed), [max(sizes)], True)
     if mnist is not None:
         problem = dense_problems.trained_problem(mnist)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import dense_problems
 import numpy as np
+import tiled_programs
 from processes import Program, Programs, serve
 
 if TYPE_CHECKING:
@@ -204,6 +205,24 @@ def libxsmm(folder: Path) -> Ready:
         return Y
 
     return lambda nthreads: partial(forward, nthreads)
+
+
+@PROGRAMS.add("LIBXSMM fsspmdm")
+def fsspmdm(folder: Path) -> Ready:
+    """LIBXSMM's kernel of one matrix."""
+    return tiled_programs.fsspmdm(dense_problems.load(folder), _libxsmm())
+
+
+@PROGRAMS.add("MKL, tiles")
+def mkl(folder: Path) -> Ready:
+    """MKL's inspector with 32 columns at a time, from C."""
+    return tiled_programs.mkl(dense_problems.load(folder))
+
+
+@PROGRAMS.add("Sparse Register Tiling")
+def register_tiling(folder: Path) -> Ready:
+    """Sparse Register Tiling, by tiles from C."""
+    return tiled_programs.register_tiling(dense_problems.load(folder))
 
 
 def _libxsmm() -> ctypes.CDLL:

@@ -51,7 +51,7 @@ def _rate(size: int, lines: int, nthreads: int, repeat: int) -> float:
     count, passes = size // (_LINE * lines), max(1, _BYTES // size)
 
     def work(_: int) -> float:
-        buffer, out = _aligned(size), _aligned(_LINE * lines)
+        buffer, out = aligned(size), aligned(_LINE * lines)
         call = partial(function, buffer.ctypes.data, count, passes, out.ctypes.data)
         call()
         start.wait()
@@ -62,7 +62,7 @@ def _rate(size: int, lines: int, nthreads: int, repeat: int) -> float:
     return sum(passes * count * lines * _LANES / each for each in seconds)
 
 
-def _aligned(nbytes: int) -> np.ndarray:
+def aligned(nbytes: int) -> np.ndarray:
     """Return an array of zeros aligned to a cache line."""
     memory = np.zeros(nbytes + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
@@ -71,11 +71,18 @@ def _aligned(nbytes: int) -> np.ndarray:
 
 @cache
 def _stream(lines: int) -> Any:
-    """Return the loop of ``stream.c`` for a number of lines, compiled for this processor."""
-    source, out = Path(__file__).with_name("stream.c"), Path(tempfile.mkdtemp(), "stream.so")
-    options = ("-O3", "-shared", "-fPIC", "-mcpu=native", f"-DLINES={lines}")
-    command = [sys.executable, "-m", "ziglang", "cc", *options, str(source), "-o", str(out)]
-    subprocess.run(command, check=True)
-    function = ctypes.CDLL(str(out)).stream
+    """Return the loop of ``stream.c`` for a number of lines."""
+    function = compiled("stream.c", f"-DLINES={lines}").stream
     function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
     return function
+
+
+def compiled(name: str, *options: str) -> ctypes.CDLL:
+    """Return a C file of this folder, compiled for this processor."""
+    import ziglang  # noqa: F401 -- a missing package is an ImportError
+
+    source, out = Path(__file__).with_name(name), Path(tempfile.mkdtemp(), name).with_suffix(".so")
+    options = ("-O3", "-shared", "-fPIC", "-mcpu=native", *options)
+    command = [sys.executable, "-m", "ziglang", "cc", *options, str(source), "-o", str(out)]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(out))

@@ -39,10 +39,25 @@ Deduplicate = Annotated[bool, typer.Option(help="Compute equal inputs only once.
 # Numbers or words, which `numbers` and `words` read.
 Several = Annotated[list[str] | None, typer.Option(help="Several by comma or repetition.")]
 _SPEC = re.compile(r"\d+(x\d+)?(-\d+(x\d+)?)*@[\d.]+(,[\d.]+)?")
+# Shapes and zeros of DLMC (Gale et al., "Sparse GPU Kernels for Deep Learning", SC 2020): layers of
+# a transformer and the 1x1 convolutions of ResNet-50.
+_ZEROS = (50, 60, 70, 80, 90, 95, 98)
+_SHAPES = {
+    "dlmc-transformer": ("512-512", "512-2048", "2048-512"),
+    "dlmc-resnet50": (
+        "64-256", "256-64", "256-128", "128-512", "512-256", "256-1024", "1024-512", "512-2048",
+        "2048-512",
+    ),
+}  # fmt: skip
+PRESETS = {
+    name: [f"{shape}@{100 - zeros}" for shape in shapes for zeros in _ZEROS]
+    for name, shapes in _SHAPES.items()
+}
 
 
-def _valid(specs: list[str] | None) -> list[str] | None:
-    for spec in specs or []:
+def _valid(words: list[str] | None) -> list[str]:
+    specs = [spec for word in words or [] for spec in PRESETS.get(word, [word])]
+    for spec in specs:
         if _SPEC.fullmatch(spec) is None:
             raise typer.BadParameter(f"{spec!r} is not as 784-512x2-10@5")
     return specs
@@ -54,7 +69,8 @@ Specs = Annotated[
         metavar="SPEC",
         callback=_valid,
         help="Neurons (512 twice) and percentage of edges: 784-512x2-10@5; @5,100 if the last "
-        "layer has another percentage. May be repeated.",
+        "layer has another percentage. May be repeated. Shapes of DLMC: "
+        "dlmc-transformer, dlmc-resnet50.",
     ),
 ]
 

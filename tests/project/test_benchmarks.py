@@ -1,5 +1,6 @@
 """Every benchmark runs on a tiny problem, and what is computed from times is right."""
 
+import ctypes
 import importlib
 import os
 import subprocess
@@ -112,6 +113,36 @@ def test_the_sparse_kernel_has_the_bits_of_lagraphs_loop(script):
         found = gbdnn.infer(net, X, engine="sparse")
         assert found.nvals
         assert found.isequal(lagraph.infer(lagraph.prepare(net), X))
+
+
+def test_tiles_of_inputs_through_all_layers(script):
+    """With a product in NumPy instead of a library's; the last tile is not full."""
+    pytest.importorskip("ziglang")
+    tiled, problems = script("tiled_programs"), script("dense_problems")
+    problem = problems.random_problem("40-50x2-10@20", 300, 0)
+    weights = {}
+
+    def prepared(W):
+        weights[len(weights) + 1] = W
+        return ctypes.c_void_p(len(weights))
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, *2 * [ctypes.POINTER(ctypes.c_float)])
+    def product(key, Y, Z):
+        n, m = weights[key].shape
+        out = np.ctypeslib.as_array(Z, (m, 128))
+        np.matmul(weights[key].T, np.ctypeslib.as_array(Y, (n, 128)), out=out)
+
+    ready = tiled._program(problem, prepared, product, width=128)
+    for nthreads in (1, 3):
+        Y = ready(nthreads)(problem.features)
+        np.testing.assert_allclose(Y, problem.answer(300), rtol=1e-4, atol=1e-5)
+    assert len({*problem.answer(300).argmax(1)}) > 1
+
+
+def test_shapes_of_dlmc(script):
+    specs = script("options")._valid(["784-10@5", "dlmc-transformer"])
+    assert len(specs) == 1 + 3 * 7
+    assert {"784-10@5", "512-2048@2", "512-512@50"} < {*specs}
 
 
 @pytest.mark.parametrize("drop", [False, True])

@@ -1,0 +1,30 @@
+// Sparse Register Tiling (PLDI 2023) as `tiled_programs` calls it: neurons x inputs, on one thread.
+//
+// Compiled in a clone of LucasWilkinson/spmm-nano-kernels; benchmarks/README.md has the command.
+// Tiles of 4 rows x 64 columns of its mapping "orig"; sizes of cache blocks that need no `lscpu`.
+
+#include "MatMulSpecialized.h"
+#include "mapping_to_executor.h"
+
+using Product = sop::MatMulSpecialized<sop::KD_Intel<float>, true>;
+
+extern "C" void *tiles_create(int rows, int columns, const int *pointers, const int *indices,
+                              const float *values, int width)
+{
+    sop::TileConfig sizes;
+    sizes.runtimeSchedule = sop::nmNKM;
+    sizes.tiling_strategy = sop::MANUAL_TILING;
+    sizes.M_c = 64;
+    sizes.K_c = 256;
+    sizes.N_c = 64;
+    const std::string mapping = "da01e";
+    auto *made = new Product(rows, columns, width, values, pointers, indices, sizes, 1,
+                             get_executor_id(mapping, "AVX512", 512, 4), mapping, true);
+    made->allocate_executor(width);
+    return made;
+}
+
+extern "C" void tiles_run(void *made, const float *Y, float *Z)
+{
+    (*static_cast<Product *>(made))(Z, Y);
+}
