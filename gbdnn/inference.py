@@ -251,7 +251,8 @@ def plan(
     """Return what `infer` would do with these arguments, without computing anything.
 
     Nothing is prepared, and no later call is affected. `infer` follows this plan;
-    rules for the inputs that survive are part of it.
+    rules for the inputs that survive are part of it. `gbdnn.graph.infer` has no plan: it chooses
+    the order of each layer's products as it reaches the layer.
 
     Parameters
     ----------

@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,7 +51,8 @@ WALL = ("second thread", "sharing neurons")
 
 def main(
     only: Annotated[
-        list[str] | None, typer.Option(help="Rules to time, or constants (default: all).")
+        list[str] | None,
+        typer.Option(help="Rules to time, constants or estimates (default: all)."),
     ] = None,
     avx2: Annotated[bool, typer.Option(help="Use the code for processors with AVX2.")] = False,
     quick: options.Quick = False,
@@ -96,8 +98,31 @@ def main(
             {"ns in FP32": name, "measured": f"{ns:.3g}", "gbdnn": getattr(of_gbdnn(), name)}
             for name, ns in found.items()
         ])  # fmt: skip
+    if not only or "estimates" in only:
+        report.table(list(estimates(quick)))
     if json_file is not None:
         write(json_file, record, cases)
+
+
+def estimates(quick: bool) -> Iterator[dict[str, Any]]:
+    """Yield what plans expect of calls in which no input dies, and what these take."""
+    import scipy.sparse as sp
+
+    import gbdnn
+
+    for neurons, count, density in ((256, 4, 0.1), (1024, 3, 0.05), (4096, 2, 0.02)):
+        net = network(layers_of(neurons, density, count, bias=0.01))
+        for inputs, kind in ((1, np.asarray), (1000, np.asarray), (1000, sp.csr_array)):
+            X = kind(features(16 if quick and inputs > 1 else inputs, neurons))
+            planned = gbdnn.plan(net, X, nthreads=1).seconds
+            call = partial(gbdnn.infer, net, X, nthreads=1)
+            one = speeds({"": (call, {})}, 1, wall=False, rounds=1 if quick else 3)
+            seconds = 1e-9 / one[""]
+            yield {
+                "network": f"{neurons} x {count}", "inputs": X.shape[0], "as": kind.__name__,
+                "planned, ms": f"{1e3 * planned:.3g}", "measured, ms": f"{1e3 * seconds:.3g}",
+                "planned / measured": f"{planned / seconds:.2f}",
+            }  # fmt: skip
 
 
 def constants(quick: bool) -> dict[str, float]:

@@ -15,7 +15,7 @@ import numpy as np
 from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.reorder import inverse, orders
-from gbdnn.model.layer import Prepared, free
+from gbdnn.model.layer import free
 from gbdnn.runtime.threads import engaged, restored, unbind
 
 if TYPE_CHECKING:
@@ -121,12 +121,12 @@ class Loader:
 class Layout(NamedTuple):
     """Weights in a kernel's layout and the neurons' positions, one of each per layer.
 
-    What is made of them for a network is kept in ``cache``.
+    What else is made of them, by its type, is kept in ``cache``.
     """
 
     weights: list[Any]
     positions: list[np.ndarray | None]
-    cache: Prepared
+    cache: dict[Any, Any]
 
 
 def layout_of(net: Network, kernel: BlockKernel, *, reordered: bool, wide: bool) -> Layout:
@@ -141,4 +141,4 @@ def _layout(net: Network, kernel: BlockKernel, reordered: bool, wide: bool) -> L
         for k, layer in enumerate(net)
     ]
     positions = [None if each is None else inverse(each) for each in order[:-1]]
-    return Layout(weights, positions, Prepared())
+    return Layout(weights, positions, {})

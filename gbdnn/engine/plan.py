@@ -365,11 +365,19 @@ class Plan(NamedTuple):
     # What is shown
 
     @property
+    def entries(self) -> list[float]:
+        """Estimated entries before each layer, and of the answer, if no input dies."""
+        found = [self.facts.entries]
+        for info in self.facts.net.infos:
+            paths = math.inf if info.revives else found[-1] * info.edges / max(info.nrows, 1)
+            found.append(min(paths, float(self.facts.inputs) * info.ncols))
+        return found
+
+    @property
     def groups(self) -> list[LayerGroup]:
         """Consecutive layers with the same kernel, if no input dies."""
         found: list[LayerGroup] = []
-        inputs, entries = self.facts.inputs, self.facts.entries
-        for k, info in enumerate(self.facts.net.infos):
+        for k, (info, entries) in enumerate(zip(self.facts.net.infos, self.entries, strict=False)):
             ms, after = self._costs(info, entries), found[-1].kernel if found else None
             kernel, why = self._kernel(info, entries, after, ms)
             if found and (found[-1].kernel, found[-1].why) == (kernel, why):
@@ -378,8 +386,6 @@ class Plan(NamedTuple):
             else:
                 first = k
             found.append(LayerGroup(first, k + 1, kernel, why, ms))
-            paths = math.inf if info.revives else entries * info.edges / max(info.nrows, 1)
-            entries = min(paths, float(inputs) * info.ncols)
         return found
 
     def _kernel(
@@ -421,7 +427,9 @@ class Plan(NamedTuple):
         """Estimated time of the call if no input dies, with reading and writing."""
         facts, threads = self.facts, max(1, self.sizes.workers * self.sizes.threads_each)
         elements = facts.inputs * (facts.net.infos[0].nrows + facts.net.infos[-1].ncols)
-        moving = costs.DENSE_COPY * elements if facts.is_dense else costs.CONVERT * facts.entries
+        moving = costs.DENSE_COPY * elements
+        if not facts.is_dense:
+            moving = costs.CONVERT * facts.entries + costs.WRITE * self.entries[-1]
         layers = sum(group.ms[group.kernel] for group in self.groups)
         return layers / 1e3 + (costs.INFER + moving / threads) / 1e9
 

@@ -421,31 +421,31 @@ class _Run:
 
         Return the layer before which they stop, `stop` at the latest, and the rows.
         """
-        first, number, ids, live = k, self.watch.number(), rows.ids, rows.nrows
+        first, number, ids, alive = k, self.watch.number(), rows.ids, rows.nrows
         Y = rows.matrix()
-        while k < stop and live:
+        while k < stop and alive:
             plan, layer, began = self.layers[k], loaded.layer(k), perf_counter()
             entries = int(Y.nvals)
             if k > first and (
-                SPARSE.most_entries_in_all(layer, entries, live) > most
-                or not self.plan.is_sparse(plan.info, math.ceil(live / share), entries / share)
+                SPARSE.most_entries_in_all(layer, entries, alive) > most
+                or not self.plan.is_sparse(plan.info, math.ceil(alive / share), entries / share)
             ):
                 break
             check = partial(require_finite, k, layer) if plan.may_overflow else None
             Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
-            counts, before, Y = self.watch.counts(1), live, Z
+            counts, before, Y = self.watch.counts(1), alive, Z
             if counts is not None or (self.plan.block_kernel is not None and plan.droppable_after):
                 some = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0]
-                live = len(some) if plan.droppable_after else live
+                alive = len(some) if plan.droppable_after else alive
             if counts is not None:
                 stands = 0 if self.watch.stands is None else self.watch.stands[ids[some]].sum()
                 counts[0] = before, len(some), stands, Y.nvals, 0
-            self.watch.computed(k, counts, live, SPARSE.name, number, began)
+            self.watch.computed(k, counts, alive, SPARSE.name, number, began)
             k += 1
         found = SparseRows.from_matrix(Y, ids)
         if self.layers[k - 1].droppable_after:
             found = found.without_empty_rows()
-            self.watch.progress.dropped(k, live - found.nrows)
+            self.watch.progress.dropped(k, alive - found.nrows)
         return k, found
 
     # Between windows

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.answer import Answer
     from gbdnn.arrays.sources import DenseRows
+    from gbdnn.engine.loader import Layout
     from gbdnn.engine.plan import Sizes
     from gbdnn.engine.progress import RunProgress
     from gbdnn.kernels.compiled.table import FusedLayer
@@ -75,7 +76,8 @@ def run_shallow(
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
     wide = costs.is_wide(min(width, X.nrows), X.dtype.itemsize)
     layout = layout_of(net, FUSED, reordered=False, wide=wide)
-    chains, stop = layout.cache.once(_Chains, net, wide), len(net)
+    chains = layout.cache.get(_Chains) or layout.cache.setdefault(_Chains, _Chains(net, layout))
+    stop = len(net)
     starts, stream = iter(range(0, X.nrows, width)), None  # shared by the threads
     streams = np.ones(X.nrows, bool)  # inputs that no block of Python writes
     if answer.is_array and X.is_as_is and shares == 1 and not progress.is_watched:
@@ -152,8 +154,7 @@ class _Chains:
         For reuse.
     """
 
-    def __init__(self, net: Network, wide: bool) -> None:
-        weights, positions, _ = layout_of(net, FUSED, reordered=False, wide=wide)
+    def __init__(self, net: Network, layout: Layout) -> None:
         # Looking for dead inputs costs time; every fourth layer is enough.
         checked = [
             plan._replace(droppable_after=plan.droppable_after and not k % 4)
@@ -161,7 +162,8 @@ class _Chains:
         ]
         unchecked = [plan._replace(may_overflow=False) for plan in checked]
         self.checked, self.unchecked = (
-            FUSED.chain(ChainLayers(0, plans, weights, positions)) for plans in (checked, unchecked)
+            FUSED.chain(ChainLayers(0, plans, layout.weights, layout.positions))
+            for plans in (checked, unchecked)
         )
         self._facts = net.prepared(NetworkFacts.of)
         self.safe, self._work = self._facts.safe, self._facts.line

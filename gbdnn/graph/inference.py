@@ -171,7 +171,7 @@ def infer(
         plan, read = steps(A, kind, convolutions, ids)
         if memory is None and is_source(X):
             memory = MEMORY
-        run = _Run(aggregate, engine, memory, nthreads)
+        run = _Products(aggregate, engine, memory, nthreads)
         # Sparse features stay sparse where the first layer's weights come first, or if they do not
         # fit as an array.
         stays = ids is None and convolutions and Y.dense_rows is None
@@ -192,8 +192,8 @@ def infer(
         return as_answer(Y)
 
 
-class _Run:
-    """State of one call; parameters as for `infer`."""
+class _Products:
+    """The products of one call; parameters as for `infer`."""
 
     def __init__(
         self, aggregate: Aggregate, engine: Engine, memory: int | None, nthreads: int | None

@@ -79,6 +79,7 @@ TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four
 MOVE_ROW = 10.0  # start of a neuron's row
 DENSE_COPY = 0.65  # moving an element of an array to a block or back
 INFER = 30_000.0  # a call of `infer`, apart from its layers
+WRITE = 17.0  # an entry of a block in the rows of a sparse answer
 FIND_ENTRIES = 8.0  # finding the entries of an array and converting them to rows, per element
 DEEP = 32  # number of layers above which survivors of several blocks are pooled
 FEW_INPUTS = 64  # inputs up to which a single window is used for any depth
@@ -211,9 +212,9 @@ def sparse_parts(work: float, inputs: int, nthreads: int) -> int:
     return 2 * parts if work > 2 * parts * LARGE_PART else parts
 
 
-def gather(neurons: int, inputs: int, living: int) -> float:
+def gather(neurons: int, inputs: int, alive: int) -> float:
     """Return the time to find the live inputs and move them to a pool, in ns."""
-    return neurons * (inputs * FIND + living * MOVE_FULL) + SPARSE_CALL
+    return neurons * (inputs * FIND + alive * MOVE_FULL) + SPARSE_CALL
 
 
 def block_width(neurons: int, itemsize: int, inputs: int) -> int:

@@ -98,15 +98,15 @@ class FullChain:
             if not plan.droppable_after or (k + 1 < look and not ends) or (ends and not tidy):
                 continue
             count = len(Y.inputs)
-            live = int(np.count_nonzero(any_bit(sample(Y.filled))))  # a lower bound
+            alive = int(np.count_nonzero(any_bit(sample(Y.filled))))  # a lower bound
             if ends:
-                return self._compacted(Y, stop, buffers) if live <= _FEW * count else Y
+                return self._compacted(Y, stop, buffers) if alive <= _FEW * count else Y
             # While nothing dies, tests can be less frequent.
-            look = k + 1 + (1 if live < count else pause)
-            pause = 1 if live < count else min(2 * pause, _LONGEST_PAUSE)
-            if live < count:
-                waste += self.kernel.cost(layers.plans[at + 1].info, count - live, 0)
-            if waste > costs.gather(Y.neurons, count, live):
+            look = k + 1 + (1 if alive < count else pause)
+            pause = 1 if alive < count else min(2 * pause, _LONGEST_PAUSE)
+            if alive < count:
+                waste += self.kernel.cost(layers.plans[at + 1].info, count - alive, 0)
+            if waste > costs.gather(Y.neurons, count, alive):
                 Y, waste = self._compacted(Y, k + 1, buffers), 0.0
                 if not len(Y.inputs):
                     return Y
@@ -151,9 +151,9 @@ def _count(Y: Block, counts: np.ndarray, stands: np.ndarray | None, began: int) 
     counts[0] += len(Y.inputs)
     if stands is not None:
         on = (Y.array != 0)[:, : len(Y.inputs)]  # contiguous memory takes half the time
-        live = Y.inputs[any_bit(on)]
+        alive = Y.inputs[any_bit(on)]
         counts[1:] += (
-            len(live), stands[live].sum(), np.count_nonzero(on), perf_counter_ns() - began,
+            len(alive), stands[alive].sum(), np.count_nonzero(on), perf_counter_ns() - began,
         )  # fmt: skip
 
 

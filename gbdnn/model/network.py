@@ -376,6 +376,10 @@ def _as_layers(
             raise ArgumentTypeError(
                 f"layer {k} is a Layer but others are matrices; pass only Layers or only matrices"
             )
+        if isinstance(getattr(W, "layer", None), Layer):
+            raise ArgumentTypeError(
+                f"layer {k} is a graph convolution; call gbdnn.graph.infer, which has no plan"
+            )
         with naming(f"layer {k}"):
             rows, labels = aligned(W, labels, "weights", "those of their inputs"), labels_of(W, 1)
             items[k] = as_held(rows, "weights")

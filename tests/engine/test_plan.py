@@ -14,7 +14,6 @@ from oracles import case
 import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sources import DenseRows
-from gbdnn.engine import plan as choice
 from gbdnn.engine import shallow
 from gbdnn.engine.plan import choose
 from gbdnn.engine.progress import RunProgress, watched
@@ -178,6 +177,8 @@ def test_nothing_to_plan():
         gbdnn.plan([], np.eye(3))
     with pytest.raises(errors.ArgumentTypeError, match=r"plan\(\) got an unexpected .*'executor'"):
         gbdnn.plan([np.eye(3)], np.eye(3), executor=None)
+    with pytest.raises(errors.ArgumentTypeError, match="layer 0 is a graph convolution; call"):
+        gbdnn.plan([gbdnn.graph.Convolution(np.eye(3))], np.eye(3))
     with pytest.raises(errors.ShapeError, match="pass features with 3 columns"):
         gbdnn.plan([np.eye(3)], np.eye(4))
 
