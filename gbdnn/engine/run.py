@@ -34,6 +34,7 @@ from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, Engine, engines, plan_layer
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow, run_singles
 from gbdnn.engine.stats import Watch
+from gbdnn.engine.windows import BlockWindow, Pool
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels import costs
 from gbdnn.kernels.overflow import require_finite
@@ -249,24 +250,20 @@ class _Run:
         if dense is None:  # rows of several blocks are read together
             each = rows.entries / rows.inputs * width * (8 + self.plan.facts.net.dtype.itemsize)
             fits = sizes.working / (16 * sizes.workers * max(each, 1))
-            fair = rows.inputs // (4 * sizes.workers * width)
+            fair = rows.inputs // (2 * sizes.workers * width)
             step *= max(1, int(min(_AT_ONCE, fits, fair)))
         _log.debug("layer %d: %s kernel, blocks of %d", window.first, window.chain.name, width)
 
-        def blocks(start: int) -> Iterator[Any]:
+        def through(blocks: Any, start: int) -> Iterator[Any]:
             stop = min(start + step, source.nrows)
             some: Any = (dense or source.sparse_rows)(start, stop)
-            for at in range(0, stop - start, width):
-                Y = window.chain.block(self.buffers, window.first, width)
-                if dense is not None:
-                    window.chain.read_dense(Y, window.first, some, np.arange(start, stop))
-                else:
-                    part = some.sparse_rows(at, min(at + width, some.nrows))
-                    window.chain.read(Y, window.first, part)
-                yield Y
+            ids = np.arange(start, stop) if dense is not None else some.ids
+            found: Iterator[Any] = blocks.rows(some, ids, width)
+            return found
 
         starts = deque(range(rows.start, source.nrows, step))
-        out = self._through(window, starts, blocks, max(1, self._room() // sizes.block))
+        most = max(1, self._room() // sizes.block)
+        out = self._through(window, starts, through, most, in_graphblas=dense is None)
         if starts:
             self._wait(window.first, source, starts[0], nbytes=rows.nbytes)
         return out
@@ -280,85 +277,58 @@ class _Run:
         layers = window.chain.layers
         position = layers.position(window.first) if window.first == layers.first else None
 
-        def placed(Y: Any) -> Iterator[Any]:
+        def through(blocks: Any, Y: Any) -> Iterator[Any]:
             if position is not None:
                 Z = window.chain.block(self.buffers, window.first, Y.width)
                 Z.array[position], Z.inputs = Y.array, Y.inputs
                 self.buffers.put(Y)
                 Y = Z
-            yield Y
+            found: Iterator[Any] = blocks.block(Y)
+            return found
 
-        return self._through(window, deque(blocks), placed)
+        return self._through(window, deque(blocks), through)
 
     def _through(
         self,
         window: _Window,
         queue: deque[Any],
-        blocks: Callable[[Any], Iterator[Any]],
+        through: Callable[[Any, Any], Iterator[Any]],
         most: float = np.inf,
+        *,
+        in_graphblas: bool = False,
     ) -> list[Any]:
         """Compute the blocks of each item on threads until there are `most` blocks of survivors.
 
-        Threads take items from the queue. Return the survivors as blocks.
+        Threads take items from the queue. Return the survivors as blocks. With `in_graphblas`,
+        `through` calls GraphBLAS.
         """
-        out, width = list[Any](), self.plan.sizes.width
+        out: list[Any] = []
 
-        def few(items: Iterator[Any]) -> Iterator[tuple[Any, None]]:
-            """Yield blocks with few survivors; write the others, or append them to `out`."""
-            made = (Y for item in items for Y in blocks(item))
-            for Y in self.watch.progress.timed("reading", made):
-                Y = self._advanced(window, Y)
-                if window.ends and len(Y.inputs):
-                    droppable = self.layers[-1].droppable_after
-                    began = perf_counter()
-                    self.sink.write(window.chain, Y, droppable=droppable)
-                    self.watch.progress.spent(writing=perf_counter() - began)
-                    self.buffers.put(Y)
-                elif len(Y.inputs) > _FEW * width:
+        def done(found: Iterator[Any]) -> None:
+            for Y in found:
+                if not window.ends:
                     out.append(Y)
-                else:
-                    yield Y, None
+                    continue
+                began = perf_counter()
+                self.sink.write(window.chain, Y, droppable=self.layers[-1].droppable_after)
+                self.watch.progress.spent(writing=perf_counter() - began)
+                self.buffers.put(Y)
 
-        self._on_threads(
-            queue, lambda some: self._pour(window, few(some), width, out), lambda: len(out) >= most
-        )
+        def work(items: Iterator[Any]) -> None:
+            chain, first, stop, ends = window
+            width = self.plan.sizes.width
+            few = 0 if ends else int(_FEW * width)
+            form: Any = None if self.watch.is_watched else chain.window
+            form = form or partial(BlockWindow, chain, self.watch)
+            blocks = form(first, stop, self.buffers, width=width, few=few, tidy=not ends)
+            for item in items:
+                done(through(blocks, item))
+            done(blocks.end())
+
+        self.watch.kernels.add(window.chain.name)
+        context: Any = {} if window.chain.window and not in_graphblas else None
+        self._on_threads(queue, work, lambda: len(out) >= most, context=context)
         return out
-
-    def _advanced(self, window: _Window, Y: Any) -> Any:
-        """Return a block after a window, without its dead inputs."""
-        chain, first, stop, ends = window
-        began, counts, stands = perf_counter(), self.watch.counts(stop - first), self.watch.stands
-        Y = chain.run(Y, first, stop, self.buffers, tidy=not ends, counts=counts, stands=stands)
-        self.watch.computed(first, counts, len(Y.inputs), chain.name, self.watch.number(), began)
-        return Y
-
-    def _pour(
-        self, window: _Window, columns: Iterable[tuple[Any, Any]], width: int, out: list[Any]
-    ) -> None:
-        """Move inputs into blocks of `width`, and these to `out`.
-
-        `columns` has blocks, and the columns to keep, or None for all.
-        """
-        pool = None
-        for Y, keep in columns:
-            array, ids = Y.filled, Y.inputs
-            if keep is not None:  # np.take is fast only into contiguous memory
-                array, ids = np.take(Y.array, keep, axis=1), ids[keep]
-            while len(ids):
-                if pool is None:
-                    pool = window.chain.block(self.buffers, window.stop, width)
-                    pool.inputs = ids[:0]
-                used = len(pool.inputs)
-                fits = min(width - used, len(ids))
-                pool.array[:, used : used + fits] = array[:, :fits]
-                pool.inputs = np.concatenate((pool.inputs, ids[:fits]))
-                array, ids = array[:, fits:], ids[fits:]
-                if len(pool.inputs) == width:
-                    out.append(pool)
-                    pool = None
-            self.buffers.put(Y)
-        if pool is not None:
-            out.append(pool)
 
     # Computing sparse rows
 
@@ -478,11 +448,19 @@ class _Run:
 
     def _recut(self, window: _Window, columns: deque[Any], width: int) -> list[Any]:
         """Return blocks of `width` inputs; `columns` has blocks, and the columns to keep."""
-        parts = list[Any]()
-        self._on_threads(columns, lambda some: self._pour(window, some, width, parts))
-        out = [Y for Y in parts if len(Y.inputs) == width]
-        self._pour(window, [(Y, None) for Y in parts if len(Y.inputs) < width], width, out)
-        return out
+        parts: list[Any] = []
+
+        def pour(some: Iterable[tuple[Any, Any]]) -> None:
+            pool = Pool(window.chain, window.stop, self.buffers, width)
+            for Y, keep in some:
+                parts.extend(pool.pour(Y, keep))
+            parts.extend(pool.end())
+
+        self._on_threads(columns, pour)
+        thin = [(Y, None) for Y in parts if len(Y.inputs) < width]
+        parts = [Y for Y in parts if len(Y.inputs) == width]
+        pour(thin)
+        return parts
 
     def _leave(self, window: _Window, blocks: list[Any]) -> None:
         """Queue the inputs of blocks as sparse rows."""

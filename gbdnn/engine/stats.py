@@ -90,14 +90,18 @@ class Watch:
         self._numbers = count()
         self._records: list[Iterator[LayerStats]] = []
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anything reads the statistics of layers."""
+        return bool(self._callback or self.progress.is_watched)
+
     def number(self) -> int:
         """Return the number of a new block."""
         return next(self._numbers)
 
     def counts(self, layers: int) -> np.ndarray | None:
         """Return counters for the statistics of consecutive layers if anything reads them."""
-        watched = self._callback or self.progress.is_watched
-        return np.zeros((layers, 5), np.int64) if watched else None
+        return np.zeros((layers, 5), np.int64) if self.is_watched else None
 
     def computed(
         self, k: int, counts: np.ndarray | None, left: int, kernel: str, number: int, began: float

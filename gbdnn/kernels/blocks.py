@@ -36,6 +36,7 @@ __all__ = [
     "padded",
     "require_in_place",
     "sample",
+    "scratch",
 ]
 
 LEAVING = 1 << 15
@@ -121,9 +122,7 @@ class AlignedBlock:
     @cached_property
     def scratch(self) -> np.ndarray:
         """Scratch memory: four integers per input, and a cache line."""
-        memory = np.empty(4 * self.stride + 2 * _LINE // 8, np.int64)
-        start = -address(memory) % _LINE // 8
-        return memory[start : start + 4 * self.stride + _LINE // 8]
+        return scratch(self.stride)
 
     @staticmethod
     def step(dtype: np.dtype) -> int:
@@ -270,6 +269,13 @@ def require_in_place(dtype: str) -> None:
             "this build of GraphBLAS does not compute products in place; run pip install"
             " 'suitesparse-graphblas>=9.4,<10', or use engine='fused' or 'sparse'"
         )
+
+
+def scratch(stride: int) -> np.ndarray:
+    """Return scratch memory for blocks: four integers per input, and a cache line."""
+    memory = np.empty(4 * stride + 2 * _LINE // 8, np.int64)
+    start = -address(memory) % _LINE // 8
+    return memory[start : start + 4 * stride + _LINE // 8]
 
 
 def _allocate(neurons: int, width: int, dtype: np.dtype) -> np.ndarray:

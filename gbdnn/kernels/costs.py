@@ -99,7 +99,6 @@ GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock
 BLOCK_BYTES = 5 << 18  # 1.25 MiB; input and output of a product share the caches
 WIDEST = 240  # wider blocks gain nothing
 NARROWEST_COMFORTABLE = 48  # below, columns are too short for vectorised loops
-FUSED_BYTES = 3 << 19  # 1.5 MiB
 DIRECT_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
 SINGLE_SHARE = 1 / 4  # of the third-level cache, which others use, too
 
@@ -232,15 +231,14 @@ def block_width(neurons: int, itemsize: int, inputs: int) -> int:
 
 
 def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
-    """Return the number of inputs per block of the fused kernel.
+    """Return the number of inputs per block of the fused kernel if blocks are regrouped.
 
-    A block has about 1.5 MiB and 64 to 384 inputs, in whole cache lines. Few inputs are divided
-    into one block per thread.
+    It is that of a single window, or less: few inputs are divided into one block per thread.
     """
     lanes = 64 // itemsize
-    fitting = min(max(FUSED_BYTES // (max(neurons, 1) * itemsize), 64), 384)
     shared_out = max(-(-inputs // nthreads), 2 * lanes)
-    return -(-min(fitting, shared_out, max(inputs, 1)) // lanes) * lanes
+    fitting = min(direct_width(neurons, itemsize), shared_out, max(inputs, 1))
+    return -(-fitting // lanes) * lanes
 
 
 def direct_width(neurons: int, itemsize: int) -> int:

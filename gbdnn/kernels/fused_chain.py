@@ -9,9 +9,9 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import LEAVING, AlignedBlock
+from gbdnn.kernels.blocks import LEAVING, AlignedBlock, scratch
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import Record, address
+from gbdnn.kernels.compiled.record import MEMBERS, Record, address
 from gbdnn.kernels.compiled.table import layer_table
 from gbdnn.kernels.overflow import non_finite
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from gbdnn.kernels.blocks import Buffers
     from gbdnn.kernels.kernel import ChainLayers
 
-__all__ = ["FusedChain", "Stream"]
+__all__ = ["FusedChain", "FusedWindow", "Stream"]
+
+_SPARE = 2  # blocks before a call that reads rows, which ends when there are none
 
 
 class FusedChain:
@@ -43,8 +45,8 @@ class FusedChain:
                    move_cost=costs.MOVE, row_cost=costs.MOVE_ROW)
             for tidy in (False, True)
         ]  # fmt: skip
-        self.plan = self._plans[False]
         self.compiled = required(self.dtype.name)
+        self._idle: list[FusedWindow] = []  # append and pop are atomic
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
         """Return a block for `width` inputs before layer `k`."""
@@ -54,16 +56,26 @@ class FusedChain:
 
     def read(self, Y: AlignedBlock, k: int, rows: SparseRows) -> None:
         """Fill a block with sparse rows."""
-        indptr, columns = (
-            np.ascontiguousarray(each, np.uint64) for each in (rows.indptr, rows.columns)
-        )
-        values = rows.values[:1] if rows.is_iso else rows.values
-        values = np.ascontiguousarray(values, self.dtype)
+        indptr, columns, values, step = self.arrays(rows)
         self.compiled["fill"](
-            indptr, columns, values, int(not rows.is_iso), 0, rows.nrows, self.layers.position(k),
-            Y, Y.stride, Y.neurons,
+            indptr, columns, values, step, 0, rows.nrows, self.layers.position(k), Y, Y.stride,
+            Y.neurons,
         )  # fmt: skip
         Y.inputs = rows.ids.copy()
+
+    def arrays(self, rows: SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """Return pointers, columns and values of rows, and the step from one value to the next."""
+        values = rows.values[:1] if rows.is_iso else rows.values
+        return (
+            np.ascontiguousarray(rows.indptr, np.uint64),
+            np.ascontiguousarray(rows.columns, np.uint64),
+            np.ascontiguousarray(values, self.dtype),
+            int(not rows.is_iso),
+        )
+
+    def plan_of(self, *, tidy: bool) -> Record:
+        """Return the layers as compiled code reads them."""
+        return self._plans[tidy]
 
     def read_dense(self, Y: AlignedBlock, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
         """Fill a block with rows of an array of the chain's dtype; return the largest magnitude."""
@@ -108,6 +120,21 @@ class FusedChain:
         Y.inputs, Y.neurons = ids[:left], self.layers.neurons(stop)
         return Y
 
+    def window(
+        self, first: int, stop: int, buffers: Buffers, *, width: int, few: int, tidy: bool
+    ) -> FusedWindow:
+        """Return a thread's way through layers `first` to `stop`; blocks have `width` inputs."""
+        try:
+            found = self._idle.pop()
+        except IndexError:
+            found = FusedWindow(self, width)
+        found.begin(first, stop, buffers, few=few, tidy=tidy)
+        return found
+
+    def leave(self, window: FusedWindow) -> None:
+        """Keep a window, which has ended, for another one."""
+        self._idle.append(window)
+
     def rows(self, Y: AlignedBlock, k: int, *, droppable: bool) -> Iterator[SparseRows]:
         """Yield the inputs as sparse rows."""
         step = max(1, LEAVING // max(1, Y.neurons))
@@ -137,6 +164,119 @@ class FusedChain:
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)
 
 
+class FusedWindow:
+    """The blocks of a thread on their way through consecutive layers, in compiled code.
+
+    Its methods yield finished blocks: full ones of pooled survivors, and those with more than `few`
+    survivors.
+
+    """
+
+    def __init__(self, chain: FusedChain, width: int) -> None:
+        self._chain, self._width, self._first, self._stop = chain, width, 0, 0
+        self._buffers: Any = None
+        self._blocks: dict[int, AlignedBlock] = {}  # by address
+        slots = np.zeros(5 + 2 * _SPARE, MEMBERS["block"])
+        self._ids: dict[int, np.ndarray] = {}
+        self._Z, self._pool, self._given = slots[:1], slots[1:2], slots[2:3]
+        self._spare, self._done = slots[3 : 4 + _SPARE], slots[4 + _SPARE :]
+        self._record = Record(
+            "window", width=width, Z=self._Z, pool=self._pool, spare=self._spare, done=self._done
+        )
+        self._state = self._record.array[0]
+
+    def begin(self, first: int, stop: int, buffers: Buffers, *, few: int, tidy: bool) -> None:
+        """Take blocks through other layers; see `gbdnn.kernels.kernel.Chain.window`."""
+        layers, state = self._chain.layers, self._state
+        self._buffers, self._first, self._stop = buffers, first, stop
+        Z = buffers.get(self._chain.neurons, self._width)
+        self._blocks[Z.address] = Z
+        if not state["stride"]:
+            self._record.set(scratch=scratch(Z.stride), stride=Z.stride)
+        state["plan"] = self._chain.plan_of(tidy=tidy).address
+        state["first"], state["last"], state["few"] = first - layers.first, stop - layers.first, few
+        state["nrows"], state["ncols"], state["faulty"] = *map(layers.neurons, (first, stop)), -1
+        self._Z["Y"], self._pool["Y"] = Z.address, 0
+
+    def rows(self, rows: Any, ids: np.ndarray, step: int) -> Iterator[AlignedBlock]:
+        """Take rows, an array or `SparseRows`, through the layers, `step` per block."""
+        position = self._chain.layers.position(self._first)
+        self._record.set(
+            ids=np.ascontiguousarray(ids, np.int64),
+            rows=len(ids),
+            next=0,
+            step=step,
+            positions=position,
+        )
+        if isinstance(rows, np.ndarray):
+            size, (row_stride, column_stride) = rows.itemsize, rows.strides
+            self._record.set(
+                X=rows, row_stride=row_stride // size, column_stride=column_stride // size
+            )
+        else:
+            indptr, columns, values, value_step = self._chain.arrays(rows)
+            self._record.set(
+                X=None, indptr=indptr, columns=columns, values=values, value_step=value_step
+            )
+        left = 1
+        while left:
+            self._fill_up()
+            left = self._chain.compiled["pass_rows"](self._record)
+            yield from self._finished()
+
+    def block(self, Y: AlignedBlock) -> Iterator[AlignedBlock]:
+        """Take a block through the layers; it is consumed."""
+        count = len(Y.inputs)
+        self._hold(self._given, Y)[:count] = Y.inputs
+        self._given["count"] = count
+        self._chain.compiled["pass_block"](self._record, self._given)
+        self._release()
+        yield from self._finished()
+
+    def end(self) -> Iterator[AlignedBlock]:
+        """Yield the pool, if there are survivors, and return all other blocks."""
+        if self._pool["Y"][0]:
+            yield self._left(self._pool[0])
+        self._release()
+        self._buffers.put(self._blocks.pop(int(self._Z["Y"][0])))
+        self._chain.leave(self)
+
+    def _hold(self, slot: np.ndarray, Y: AlignedBlock) -> np.ndarray:
+        """Write a block to its structure; return an array for the numbers of its inputs."""
+        ids = np.empty(self._width, np.int64)
+        slot["Y"], slot["ids"] = Y.address, address(ids)
+        self._blocks[Y.address], self._ids[address(ids)] = Y, ids
+        return ids
+
+    def _fill_up(self) -> None:
+        """Take further spare blocks."""
+        for n in range(int(self._state["spares"]), _SPARE):
+            Y = self._buffers.get(self._chain.neurons, self._width)
+            self._hold(self._spare[n : n + 1], Y)
+            self._state["spares"] = n + 1
+
+    def _release(self) -> None:
+        """Return the spare blocks."""
+        count, self._state["spares"] = int(self._state["spares"]), 0
+        for slot in self._spare[:count]:
+            self._buffers.put(self._left(slot))
+
+    def _finished(self) -> Iterator[AlignedBlock]:
+        faulty, layers = int(self._state["faulty"]), self._chain.layers
+        if faulty >= 0:
+            raise non_finite(layers.first + faulty, layers.plans[faulty].info)
+        count, self._state["finished"] = int(self._state["finished"]), 0
+        for slot in self._done[:count]:
+            yield self._left(slot)
+
+    def _left(self, slot: np.void) -> AlignedBlock:
+        """Return the block of a structure, which is no longer used."""
+        at, ids_at, count = slot.tolist()
+        Y, ids = self._blocks.pop(at), self._ids.pop(ids_at)
+        Y.inputs, Y.neurons = ids[:count], self._chain.layers.neurons(self._stop)
+        return Y
+
+
 class Stream:
     """Dense inputs that threads take through all layers of a chain, in compiled code.
 
@@ -152,7 +292,7 @@ class Stream:
         bits = np.array(largest, dtype).view(np.dtype(f"i{dtype.itemsize}"))
         self._next, self._inputs = np.zeros(1, np.int64), 0
         self._record = Record(
-            "stream", plan=chain.plan, layers=len(layers.plans), largest=int(bits),
+            "stream", plan=chain.plan_of(tidy=False), layers=len(layers.plans), largest=int(bits),
             nrows=layers.neurons(layers.first), ncols=layers.neurons(layers.stop), next=self._next,
         )  # fmt: skip
         self._compiled = chain.compiled["stream"]

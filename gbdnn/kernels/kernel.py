@@ -13,7 +13,7 @@ from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
 
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["BlockKernel", "Chain", "ChainLayers", "Kernel", "LayerPlan", "starts_at_bias"]
+__all__ = [
+    "BlockKernel",
+    "Chain",
+    "ChainLayers",
+    "Kernel",
+    "LayerPlan",
+    "Window",
+    "starts_at_bias",
+]
 
 
 class Kernel(Protocol):
@@ -164,6 +172,26 @@ class ChainLayers:
         return self.positions[k - self.first] if k < self.stop else None
 
 
+class Window(Protocol):
+    """The blocks of a thread on their way through consecutive layers.
+
+    Methods yield finished blocks: those with more than `few` survivors, and full ones of pooled
+    survivors.
+    """
+
+    def rows(self, rows: Any, ids: np.ndarray, step: int) -> Iterator[Any]:
+        """Take rows, an array or `SparseRows`, through the layers, `step` per block."""
+        ...
+
+    def block(self, Y: Any) -> Iterator[Any]:
+        """Take a block through the layers; it is consumed."""
+        ...
+
+    def end(self) -> Iterator[Any]:
+        """Yield the pool if it has inputs."""
+        ...
+
+
 class Chain(Protocol):
     """Consecutive layers that are computed on blocks; shared by threads.
 
@@ -173,6 +201,14 @@ class Chain(Protocol):
     name: str
     """Name of the kernel."""
     layers: ChainLayers
+
+    @property
+    def window(self) -> Callable[..., Window] | None:
+        """Compiled form of `gbdnn.engine.windows.BlockWindow`, without statistics, if there is one.
+
+        ``window(first, stop, buffers, width=, few=, tidy=)`` returns a `Window`.
+        """
+        ...
 
     def block(self, buffers: Buffers, k: int, width: int) -> Any:
         """Return a block from the pool for `width` inputs before layer `k`."""

@@ -14,6 +14,7 @@ from oracles import case, dense_inference
 import gbdnn
 from gbdnn import errors
 from gbdnn.engine.plan import layer_bytes
+from gbdnn.kernels.fused_chain import FusedWindow
 
 BLOCKS = pytest.mark.parametrize("engine", ["full", "fused"])
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -279,6 +280,34 @@ def test_layers_too_wide_for_blocks_take_the_sparse_kernel():
     assert [a.tolist() for a in Y.to_coo()] == [[0, 1], [10, 2], [0.125, 0.125]]
     with pytest.raises(errors.ArgumentError, match="too small"):
         gbdnn.infer(net, X, memory=16 << 20, engine="fused")
+
+
+@BOTH
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+@pytest.mark.parametrize("survivors", [(), range(0, 200, 3), range(0, 200, 5), range(200)])
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_compiled_windows_give_what_a_block_at_a_time_gives(
+    dtype, nthreads, survivors, is_dense, monkeypatch
+):
+    """A callback needs statistics of each block, which then returns to Python after each window."""
+    narrow(monkeypatch)
+    made, X = dying(200, at=0, survivors=survivors)
+    net, calls = network(made, dtype), []
+    features = X if is_dense else gb.Matrix.from_dense(X, missing_value=0)
+    for name in ("rows", "block"):
+        given = getattr(FusedWindow, name)
+        counted = lambda *args, name=name, given=given: calls.append(name) or given(*args)  # noqa: E731
+        monkeypatch.setattr(FusedWindow, name, counted)
+    options = {"engine": "fused", "nthreads": nthreads, "deduplicate": False}
+    Y = gbdnn.infer(net, features, **options)
+    assert "rows" in calls
+    assert ("block" in calls) == bool(survivors)
+    before = len(calls)
+    assert Y.isequal(gbdnn.infer(net, features, callback=lambda _: None, **options))
+    assert len(calls) == before
+    found = Y.to_dense(fill_value=0)
+    assert set(np.flatnonzero(found.any(axis=1))) == set(survivors)
+    np.testing.assert_array_equal(found, dense_inference(made, X))
 
 
 # Errors

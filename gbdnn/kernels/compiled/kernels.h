@@ -79,6 +79,37 @@ struct stream {
     int64_t *next;  // shared by the threads: first input of the next block
 };
 
+/* The activations of `count` inputs and their numbers. Memory for activations can be exchanged. */
+struct block {
+    real *Y;
+    int64_t *ids;
+    int64_t count;
+};
+
+/* A thread's blocks on their way through layers `first` to `last` (exclusive) of a plan. */
+struct window {
+    const struct plan *plan;
+    int64_t first, last;
+    int64_t stride, width;  // of all blocks
+    int64_t few;  // survivors of a block up to which they are pooled
+    int64_t nrows, ncols;  // neurons before the first and after the last layer
+    int64_t rows, next;  // number of rows, and of those that were read
+    int64_t step;  // rows per block
+    int64_t value_step;  // as in `fill`
+    int64_t row_stride, column_stride;  // of X
+    const int64_t *indptr, *columns;  // sparse rows
+    const real *values;
+    const real *X;  // dense rows, or null
+    const int64_t *ids;  // of the rows
+    const int64_t *positions;
+    int64_t *scratch;  // as in `chain`
+    struct block *Z;  // a second buffer
+    struct block *pool;  // of survivors; without memory if there are none
+    struct block *spare, *done;  // `spares` blocks, and `finished` blocks
+    int64_t spares, finished;
+    int64_t faulty;  // first layer with a sum that is not finite, or -1
+};
+
 /* The product of a graph matrix A and a full matrix Y. */
 struct product {
     const int64_t *indptr;
@@ -171,6 +202,9 @@ EXPORT void chain(const struct plan *plan, int64_t first, int64_t last, real *Y,
 
 EXPORT int64_t stream(const struct stream *job, real *Y, real *Z, int64_t stride, int64_t *ids,
                       int64_t *scratch, int64_t *done);
+
+EXPORT void pass_block(struct window *job, const struct block *given);
+EXPORT int64_t pass_rows(struct window *job);
 
 EXPORT int64_t from_dense(const real *X, int64_t row_stride, int64_t column_stride,
                           const int64_t *ids, int64_t count, const int64_t *positions, real *Y,

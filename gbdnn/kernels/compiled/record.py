@@ -118,6 +118,7 @@ class Record:
         none = np.zeros(1, MEMBERS["layer"])
         arrays = [none if record is None else record.array for record in records]
         found = cls.__new__(cls)
-        found._hold(np.concatenate(arrays))
+        # Of structured arrays, np.concatenate compares all members, which takes 30 us each.
+        found._hold(np.concatenate([each.view(np.uint8) for each in arrays]).view(arrays[-1].dtype))
         found._kept[None] = records
         return found
