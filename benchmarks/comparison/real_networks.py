@@ -2,6 +2,7 @@
 
     python benchmarks/comparison/real_networks.py --nthreads 1 --nthreads 2 --json real.json
     python benchmarks/comparison/real_networks.py --network 1024x7@5 --inputs 1,2,4,8,16,32
+    python benchmarks/comparison/real_networks.py --after-torch 2 --programs infer,torch,torch_csr
     python benchmarks/comparison/real_networks.py --model model.onnx --programs infer,onnxruntime
 
 gbdnn is compared with PyTorch (dense and CSR weights), ONNX Runtime, OpenVINO (FP32, and bfloat16
@@ -95,6 +96,9 @@ def main(
     ] = None,
     rounds: options.Rounds = 5,
     at_least: options.AtLeast = 0.1,
+    after_torch: Annotated[
+        int, typer.Option(min=0, help="Threads of an operation of PyTorch before each call.")
+    ] = 0,
     seed: options.Seed = 0,
     quick: options.Quick = False,
     json_file: options.Json = None,
@@ -121,7 +125,7 @@ def main(
             _save(problem, model, sizes, Path(folder))
             with PROGRAMS.started(names, found, folder) as able:
                 for size in sizes:
-                    asked = {"inputs": size, "at_least": at_least}
+                    asked = {"inputs": size, "at_least": at_least, "torch": after_torch}
                     keys = product(counts, able)
                     calls = {
                         (name, n): partial(able[name].ask, nthreads=n, **asked) for n, name in keys

@@ -274,10 +274,16 @@ def _model(folder: Path) -> str:
     return str(file)
 
 
-def timed_calls(run: Callable[[Any], Any], x: Any, at_least: float) -> tuple[dict[str, Any], Any]:
-    """Return the seconds of calls, and a result."""
+def timed_calls(
+    run: Callable[[Any], Any],
+    x: Any,
+    at_least: float,
+    before: Callable[[], object] = lambda: None,
+) -> tuple[dict[str, Any], Any]:
+    """Return the seconds of calls, each after a call of `before`, and a result."""
     taken: list[float] = []
     while True:
+        before()
         began = perf_counter()
         Y = run(x)
         taken.append(perf_counter() - began)
@@ -290,13 +296,23 @@ def p99(runs: list[dict[str, Any]]) -> float:
     return float(np.percentile(np.concatenate([run["calls"] for run in runs]), 99))
 
 
+@cache
+def _operation(nthreads: int) -> Callable[[], object]:
+    """Return an operation of PyTorch, whose threads then wait for the next one."""
+    import torch
+
+    torch.set_num_threads(nthreads)
+    return partial(torch.randn(200_000).add_, 1)
+
+
 def _prepared(name: str, folder_name: str) -> Callable[..., dict[str, Any]]:
     """Return a function that times calls of a program and checks its result."""
     folder = Path(folder_name)
     ready, problem = PROGRAMS.prepared(name, folder), dense_problems.load(folder)
 
-    def run(nthreads: int, inputs: int, at_least: float) -> dict[str, Any]:
-        found, Y = timed_calls(ready(nthreads), problem.features[:inputs], at_least)
+    def run(nthreads: int, inputs: int, at_least: float, torch: int) -> dict[str, Any]:
+        before = (_operation(torch),) if torch else ()
+        found, Y = timed_calls(ready(nthreads), problem.features[:inputs], at_least, *before)
         Y = Y.to_dense(fill_value=0) if name == "infer" else Y
         truth, known = np.load(folder / f"answer-{inputs}.npy"), problem.labels[:inputs]
         error = inf
