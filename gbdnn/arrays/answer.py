@@ -59,15 +59,9 @@ class Answer:
     _nbytes = _nbytes_added = 0  # of sparse rows that are copied, and that are not yet
 
     def __init__(
-        self,
-        nrows: int,
-        ncols: int,
-        dtype: np.dtype,
-        *,
-        dense: bool = False,
-        values: np.ndarray | None = None,
-        memory: float = np.inf,
-    ) -> None:
+        self, nrows: int, ncols: int, dtype: np.dtype, *, dense: bool = False,
+        values: np.ndarray | None = None, memory: float = np.inf,
+    ) -> None:  # fmt: skip
         self._shape, self._dtype, self._may_be_dense = (nrows, ncols), dtype, dense
         self.values: Any = values
         self.present: Any = None

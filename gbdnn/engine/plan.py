@@ -99,14 +99,9 @@ class Sizes(NamedTuple):
 
 
 def sizes(
-    memory: int,
-    infos: Sequence[LayerInfo],
-    *,
-    in_memory: bool,
-    inputs: int,
-    threads: int,
+    memory: int, infos: Sequence[LayerInfo], *, in_memory: bool, inputs: int, threads: int,
     kernel: BlockKernel | None,
-) -> Sizes:
+) -> Sizes:  # fmt: skip
     """Return the sizes of a run that fits `memory` bytes.
 
     ===================  =================  ===============

@@ -61,13 +61,9 @@ class RunProgress:
         self.layers, self.seconds = {}, {}
 
     def computed(
-        self,
-        k: int,
-        counts: Sequence[int] | np.ndarray,
-        left: int,
-        kernel: str,
+        self, k: int, counts: Sequence[int] | np.ndarray, left: int, kernel: str,
         seconds: np.ndarray | float = 0.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Record the inputs that layer `k` and the next ones computed, and how many are left.
 
         `seconds` are those of each layer.

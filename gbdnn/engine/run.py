@@ -64,15 +64,10 @@ _log = logging.getLogger("gbdnn.inference")
 
 
 def infer_network(
-    net: Network,
-    X: RowSource,
-    *,
-    engine: Engine = "auto",
-    deduplicate: bool | Literal["auto"] = "auto",
-    memory: int = MEMORY,
-    nthreads: int | None = None,
+    net: Network, X: RowSource, *, engine: Engine = "auto",
+    deduplicate: bool | Literal["auto"] = "auto", memory: int = MEMORY, nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
-) -> gb.Matrix:
+) -> gb.Matrix:  # fmt: skip
     """Compute `infer` for a network with at least one layer and checked options."""
     plan = plan_of(
         net, X, engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads,
@@ -109,13 +104,10 @@ def named_options(options: dict[str, Any], call: str) -> dict[str, Any]:
 
 
 def checked_options(
-    *,
-    engine: Engine = "auto",
-    deduplicate: bool | Literal["auto"] = "auto",
-    memory: int | str = MEMORY,
-    nthreads: int | None = None,
+    *, engine: Engine = "auto", deduplicate: bool | Literal["auto"] = "auto",
+    memory: int | str = MEMORY, nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Return the options of `infer_network`; raise the errors of `infer` for invalid ones."""
     as_word(engine, "engine", engines())
     is_auto = isinstance(deduplicate, str) and deduplicate == "auto"
@@ -483,13 +475,10 @@ class _Run:
     # Threads
 
     def _on_threads(
-        self,
-        queue: deque[Any],
-        work: Callable[[Iterator[Any]], None],
-        is_full: Callable[[], bool] = lambda: False,
-        workers: int | None = None,
+        self, queue: deque[Any], work: Callable[[Iterator[Any]], None],
+        is_full: Callable[[], bool] = lambda: False, workers: int | None = None,
         context: dict[str, int] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Call ``work(items)`` on threads, which take items from a queue until `is_full`."""
         sizes = self.plan.sizes
         context = context or {"nthreads": sizes.threads_each, "chunk": 4096}

@@ -61,12 +61,7 @@ def run_singles(
 
 
 def run_shallow(
-    net: Network,
-    X: DenseRows,
-    answer: Answer,
-    *,
-    sizes: Sizes,
-    progress: RunProgress = UNWATCHED,
+    net: Network, X: DenseRows, answer: Answer, *, sizes: Sizes, progress: RunProgress = UNWATCHED
 ) -> None:
     """Write the activations of the last layer of a shallow network to an answer.
 

@@ -56,13 +56,9 @@ class FullKernel(BlockKernel):
         return costs.inner_threads(nthreads, blocks, width, edges)
 
     def prepare(
-        self,
-        layer: Layer,
-        rows: np.ndarray | None,
-        columns: np.ndarray | None,
-        *,
+        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, *,
         wide: bool = False,
-    ) -> FullWeights:
+    ) -> FullWeights:  # fmt: skip
         """Return column-wise weights and the bias, reordered; the same for blocks of any width."""
         if rows is None or columns is None:
             return FullWeights(layer.W, layer.bias)
@@ -77,14 +73,9 @@ class FullKernel(BlockKernel):
         return FullChain(layers, self)
 
     def advance(
-        self,
-        Y: Block,
-        Z: Block,
-        layer: LayerInfo,
-        weights: FullWeights,
-        *,
+        self, Y: Block, Z: Block, layer: LayerInfo, weights: FullWeights, *,
         check: Callable[[np.ndarray], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Compute the layer; `check` gets ``Y W + b``."""
         start(Z, weights.b)
         multiply(Y, Z, weights.W)

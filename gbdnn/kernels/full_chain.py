@@ -70,16 +70,9 @@ class FullChain:
         return 0.0
 
     def run(
-        self,
-        Y: Block,
-        first: int,
-        stop: int,
-        buffers: Buffers,
-        *,
-        tidy: bool,
-        counts: np.ndarray | None,
-        stands: np.ndarray | None,
-    ) -> Block:
+        self, Y: Block, first: int, stop: int, buffers: Buffers, *, tidy: bool,
+        counts: np.ndarray | None, stands: np.ndarray | None,
+    ) -> Block:  # fmt: skip
         """Return a block after layers `first` to `stop` (exclusive)."""
         layers, waste = self.layers, 0.0
         look, pause = first + 1, 1

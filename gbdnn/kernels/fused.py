@@ -49,13 +49,9 @@ class FusedKernel(BlockKernel):
         return costs.fused_layer(inputs, info.edges, *info.shape, info.dtype.itemsize)
 
     def prepare(
-        self,
-        layer: Layer,
-        rows: np.ndarray | None,
-        columns: np.ndarray | None,
-        *,
+        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, *,
         wide: bool = False,
-    ) -> FusedLayer:
+    ) -> FusedLayer:  # fmt: skip
         """Return columns grouped by pattern, or by panels if `wide`; or a dense layer.
 
         The part that does not depend on the width is cached on the layer.

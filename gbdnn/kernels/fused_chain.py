@@ -91,16 +91,9 @@ class FusedChain:
         return float(largest)
 
     def run(
-        self,
-        Y: AlignedBlock,
-        first: int,
-        stop: int,
-        buffers: Buffers,
-        *,
-        tidy: bool,
-        counts: np.ndarray | None,
-        stands: np.ndarray | None,
-    ) -> AlignedBlock:
+        self, Y: AlignedBlock, first: int, stop: int, buffers: Buffers, *, tidy: bool,
+        counts: np.ndarray | None, stands: np.ndarray | None,
+    ) -> AlignedBlock:  # fmt: skip
         """Return a block after layers `first` to `stop` (exclusive): one compiled call."""
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first

@@ -70,11 +70,7 @@ class Gather:
     """
 
     def __init__(
-        self,
-        rows: SparseRows,
-        aggregate: Aggregate,
-        nthreads: int | None,
-        engine: str = "auto",
+        self, rows: SparseRows, aggregate: Aggregate, nthreads: int | None, engine: str = "auto"
     ) -> None:
         self.rows, self._aggregate = rows, aggregate
         self._nthreads = available() if nthreads is None else nthreads
@@ -98,16 +94,9 @@ class Gather:
         return owned(gb.Matrix.ss.import_fullr, values=Y.copy()) if self._compiled is None else Y
 
     def into(
-        self,
-        Y: Any,
-        Z: np.ndarray,
-        start: np.ndarray,
-        *,
-        low: float = -np.inf,
-        high: float = np.inf,
-        first: int = 0,
-        last: int | None = None,
-    ) -> bool:
+        self, Y: Any, Z: np.ndarray, start: np.ndarray, *, low: float = -np.inf,
+        high: float = np.inf, first: int = 0, last: int | None = None,
+    ) -> bool:  # fmt: skip
         """Write rows `first` to `last` (exclusive) of the product; return whether all are finite.
 
         Y is the result of `operand`; Z has shape (last - first, features). `start`, of shape

@@ -88,14 +88,9 @@ class BlockKernel(Kernel, Protocol):
         return min(nthreads, blocks), 1
 
     def prepare(
-        self,
-        layer: Layer,
-        rows: np.ndarray | None,
-        columns: np.ndarray | None,
-        /,
-        *,
+        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, /, *,
         wide: bool = False,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the weights in the kernel's layout, with neurons in the given order.
 
         The results do not depend on `wide` (`costs.is_wide`), to the bit.

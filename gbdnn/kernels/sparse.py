@@ -103,13 +103,9 @@ class SparseKernel:
         return min(found, float(inputs) * layer.ncols)
 
     def advance(
-        self,
-        Y: gb.Matrix,
-        layer: Layer,
-        weights: SparseWeights,
-        *,
+        self, Y: gb.Matrix, layer: Layer, weights: SparseWeights, *,
         check: Callable[[np.ndarray], None] | None = None,
-    ) -> gb.Matrix:
+    ) -> gb.Matrix:  # fmt: skip
         """Return the activations after the layer; `Y` is not modified.
 
         `check` is called with the values of ``Y W + b`` before the ReLU.

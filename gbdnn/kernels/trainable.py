@@ -255,14 +255,9 @@ class TrainableLayer(Pattern):
     """
 
     def __init__(
-        self,
-        info: LayerInfo,
-        edges: np.ndarray,
-        weights: np.ndarray,
-        bias: np.ndarray,
-        moments: Sequence[np.ndarray] = (),
-        bias_moments: Sequence[np.ndarray] = (),
-    ) -> None:
+        self, info: LayerInfo, edges: np.ndarray, weights: np.ndarray, bias: np.ndarray,
+        moments: Sequence[np.ndarray] = (), bias_moments: Sequence[np.ndarray] = (),
+    ) -> None:  # fmt: skip
         super().__init__(info, edges, by_degree=True)
         dtype, order = info.dtype, self.places
         self.weights = self._ordered(weights)
