@@ -7,15 +7,12 @@ reads and prepares the next.
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.reorder import inverse, orders
-from gbdnn.model.layer import free
 from gbdnn.runtime.threads import engaged, restored, unbind
 
 if TYPE_CHECKING:
@@ -50,14 +47,6 @@ class Loaded(NamedTuple):
         """Return layer `k` of the network."""
         return self.layers[k - self.first]
 
-    def free(self) -> None:
-        """Free the memory of layers that are not referenced elsewhere."""
-        for layer in self.layers:
-            free(layer)
-        for weights in () if self.chain is None else self.chain.layers.weights:
-            if isinstance(weights, FullWeights):
-                weights.W.clear()
-
 
 class Loader:
     """Loader of the layers of a run; call `close` at the end.
@@ -83,16 +72,17 @@ class Loader:
             return self._whole
         at = int(np.searchsorted(self._starts, k, side="right")) - 1
         for other in self._groups.keys() - {at, at + 1}:
-            self._drop(other)
+            self._groups.pop(other).cancel()
         for group, nthreads in ((at, self._threads), (at + 1, 1)):
             if group not in self._groups and group < len(self._starts):
                 self._groups[group] = self._reader.submit(self._load, group, nthreads)
         return self._groups[at].result()
 
     def close(self) -> None:
-        """Stop loading and free layers that are not referenced elsewhere."""
-        for group in list(self._groups):
-            self._drop(group)
+        """Stop loading, and let go of all layers."""
+        for group in self._groups.values():
+            group.cancel()
+        self._groups.clear()
         self._reader.shutdown()
 
     def _load(self, at: int, nthreads: int) -> Loaded:
@@ -107,15 +97,6 @@ class Loader:
         plans = self._layers[start:stop]
         layers = ChainLayers(start, plans, made.weights, made.positions)
         return Loaded(start, part, kernel.chain(layers))
-
-    def _drop(self, at: int) -> None:
-        """Free the layers of a group unless they are referenced elsewhere."""
-        group = self._groups.pop(at)
-        if not group.cancel():
-            with suppress(Exception):  # raised again when these layers are needed
-                loaded = group.result()
-                if self._net.reads_anew:
-                    loaded.free()
 
 
 class Layout(NamedTuple):

@@ -170,26 +170,29 @@ class _Run:
         """Return the activations of the last layer, one row per input."""
         try:
             while self.rows or self.blocks:
-                k = self._next()
-                loaded, info = self.loader.around(k), self.layers[k].info
-                if k in self.blocks:
-                    window = self._window(loaded, k)
-                    blocks = self._placed(window, self.blocks.pop(k))
-                else:
-                    rows = self.rows.pop([rows.k for rows in self.rows].index(k))
-                    dense = rows.source.dense_rows is not None
-                    if self.plan.is_sparse(info, rows.inputs, rows.entries, dense=dense):
-                        self._sparse(loaded, rows)
-                        continue
-                    window = self._window(loaded, k)
-                    blocks = self._read(window, rows)
-                began, workers = perf_counter(), self.plan.sizes.workers
-                self._regroup(window, blocks)  # the other threads wait, or help
-                self.watch.progress.spent(regrouping=workers * (perf_counter() - began))
+                self._step(self._next())
         finally:
             self.loader.close()
             self.buffers.release()
         return self.sink.matrix(self.merged.followed() if self.merged else None)
+
+    def _step(self, k: int) -> None:
+        """Compute the inputs that wait before layer `k` through a window; keep no layer."""
+        loaded, info = self.loader.around(k), self.layers[k].info
+        if k in self.blocks:
+            window = self._window(loaded, k)
+            blocks = self._placed(window, self.blocks.pop(k))
+        else:
+            rows = self.rows.pop([rows.k for rows in self.rows].index(k))
+            dense = rows.source.dense_rows is not None
+            if self.plan.is_sparse(info, rows.inputs, rows.entries, dense=dense):
+                self._sparse(loaded, rows)
+                return
+            window = self._window(loaded, k)
+            blocks = self._read(window, rows)
+        began, workers = perf_counter(), self.plan.sizes.workers
+        self._regroup(window, blocks)  # the other threads wait, or help
+        self.watch.progress.spent(regrouping=workers * (perf_counter() - began))
 
     # Waiting inputs
 

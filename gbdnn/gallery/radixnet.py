@@ -223,8 +223,6 @@ def radix_layers(
 class _Generator:
     """Reader of a challenge network: layer k is base layer k mod m with permuted rows."""
 
-    reads_anew = True
-
     def __init__(self, neurons: int, seed: int | np.random.Generator, dtype: np.dtype) -> None:
         seed = whole_number(as_seed(seed), "seed", most=2**32 - 1)
         self._arguments = neurons, seed, dtype

@@ -53,11 +53,6 @@ class Prepared:
                 self._made[key] = found
             return found
 
-    def made(self) -> list[Any]:
-        """Return all cached objects."""
-        with self._lock:
-            return list(self._made.values())
-
     def __reduce__(self) -> tuple[Any, ...]:
         return Prepared, ()
 
@@ -213,15 +208,6 @@ def options_of(layer: Layer) -> dict[str, Any]:
     """Return the options of a layer with other weights, but the same activations and dtype."""
     names = ("bias_rule", "activation", "clip", "dtype")
     return {name: getattr(layer, name) for name in names}
-
-
-def free(layer: Layer) -> None:
-    """Free the memory of a layer; it must not be used afterwards."""
-    layer.W.clear()
-    for made in layer._prepared.made():
-        for each in made:
-            if hasattr(each, "gb_obj"):
-                each.clear()
 
 
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:

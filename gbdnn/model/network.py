@@ -169,11 +169,6 @@ class Network(Sequence[Layer]):
         return self._read is None
 
     @property
-    def reads_anew(self) -> bool:
-        """Whether each access returns a new layer, which the caller may free."""
-        return self._read is not None and getattr(self._read.args[1], "reads_anew", False)
-
-    @property
     def source(self) -> NetworkSource | None:
         """How another process can read this network; None if it cannot."""
         return self._source if self._source and self._source.reopen else None

@@ -81,8 +81,6 @@ class _Reopen:
 class _StoredLayers:
     """A LayerReader of a store."""
 
-    reads_anew = True
-
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._entries: list[dict[str, Any]] = reader.index["layers"]
