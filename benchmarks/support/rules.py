@@ -94,8 +94,9 @@ def _dense(case: Case) -> str:
 
 
 def _single(case: Case) -> str:
-    layers = [_sizes(case)] * case["layers"]
-    return "dense" if case["density"] >= costs.single_density(layers, 4) else "sparse"
+    (edges, *shape), count = _sizes(case), case["layers"]
+    least = int(costs.single_density([(edges, *shape)] * count, 4) * math.prod(shape))
+    return "dense" if edges >= least else "sparse"
 
 
 def _width(case: Case) -> float:

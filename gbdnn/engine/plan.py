@@ -322,13 +322,12 @@ class Plan(NamedTuple):
             return True
         return None if self.facts.chooses else False
 
-    def is_sparse(
-        self, info: LayerInfo, inputs: int, entries: float, *, dense: bool = False
-    ) -> bool:
-        """Whether the sparse kernel computes a layer of rows with `entries` entries in total.
+    def is_sparse(self, k: int, inputs: int, entries: float, *, dense: bool = False) -> bool:
+        """Whether the sparse kernel computes layer `k` of rows with `entries` entries in total.
 
         With `dense`, the rows are an array that would have to be converted.
         """
+        info = self.facts.net.infos[k]
         only, kernel = self._only(info), self.block_kernel
         if only is not None or kernel is None:
             return bool(only)
@@ -339,6 +338,8 @@ class Plan(NamedTuple):
         if dense:
             as_rows += costs.FIND_ENTRIES * elements
             return as_rows < in_blocks + costs.DENSE_COPY * elements
+        if k + 1 == len(self.facts.net.infos):  # blocks become rows of the answer
+            entries += costs.new_entries(inputs, entries, info.edges, *info.shape)
         return as_rows < in_blocks + costs.CONVERT * entries
 
     def leaves(self, info: LayerInfo, blocks: Sequence[Any]) -> bool:
@@ -374,7 +375,7 @@ class Plan(NamedTuple):
         found: list[LayerGroup] = []
         for k, (info, entries) in enumerate(zip(self.facts.net.infos, self.entries, strict=False)):
             ms, after = self._costs(info, entries), found[-1].kernel if found else None
-            kernel, why = self._kernel(info, entries, after, ms)
+            kernel, why = self._kernel(k, entries, after, ms)
             if found and (found[-1].kernel, found[-1].why) == (kernel, why):
                 first, *_, before = found.pop()
                 ms = {name: before[name] + ms[name] for name in ms}
@@ -384,10 +385,10 @@ class Plan(NamedTuple):
         return found
 
     def _kernel(
-        self, info: LayerInfo, entries: float, after: str | None, ms: dict[str, float]
+        self, k: int, entries: float, after: str | None, ms: dict[str, float]
     ) -> tuple[str, str]:
         """Return the kernel of a layer, and why, from the kernel before it and all times."""
-        facts, only = self.facts, self._only(info)
+        facts, only = self.facts, self._only(self.facts.net.infos[k])
         if self.block_kernel is None:
             return SPARSE.name, "wide layers" if facts.chooses else "forced"
         if only:
@@ -395,7 +396,7 @@ class Plan(NamedTuple):
         if only is False or self.is_single_window:
             return self.kernel, "single window" if facts.chooses else "forced"
         dense = after is None and facts.is_dense
-        as_rows = after != self.kernel and self.is_sparse(info, facts.inputs, entries, dense=dense)
+        as_rows = after != self.kernel and self.is_sparse(k, facts.inputs, entries, dense=dense)
         kernel = SPARSE.name if as_rows else self.kernel
         is_least = ms[kernel] == min(ms[self.kernel], ms[SPARSE.name])
         why = "least time" if is_least else "least time with conversion"

@@ -178,14 +178,14 @@ class _Run:
 
     def _step(self, k: int) -> None:
         """Compute the inputs that wait before layer `k` through a window; keep no layer."""
-        loaded, info = self.loader.around(k), self.layers[k].info
+        loaded = self.loader.around(k)
         if k in self.blocks:
             window = self._window(loaded, k)
             blocks = self._placed(window, self.blocks.pop(k))
         else:
             rows = self.rows.pop([rows.k for rows in self.rows].index(k))
             dense = rows.source.dense_rows is not None
-            if self.plan.is_sparse(info, rows.inputs, rows.entries, dense=dense):
+            if self.plan.is_sparse(k, rows.inputs, rows.entries, dense=dense):
                 self._sparse(loaded, rows)
                 return
             window = self._window(loaded, k)
@@ -334,7 +334,7 @@ class _Run:
         each = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
         work = SPARSE.cost(layer, rows.inputs, rows.entries)
         parts = costs.sparse_parts(work, rows.inputs, threads)
-        workers = max(1, min(threads, parts, int(room / max(each, 1))))
+        workers = max(1, min(threads, parts, costs.CALLERS, int(room / max(each, 1))))
         most = room // workers
         step = max(1, min(-(-rows.inputs // parts), int(most / max(each, 1))))
         stop, found = loaded.stop, dict[int, list[SparseRows]]()
@@ -393,7 +393,7 @@ class _Run:
             entries = int(Y.nvals)
             if k > first and (
                 SPARSE.most_entries_in_all(layer, entries, alive) > most
-                or not self.plan.is_sparse(plan.info, math.ceil(alive / share), entries / share)
+                or not self.plan.is_sparse(k, math.ceil(alive / share), entries / share)
             ):
                 break
             check = partial(require_finite, k, layer) if plan.may_overflow else None

@@ -35,6 +35,7 @@ __all__ = [
     "gather",
     "inner_threads",
     "is_wide",
+    "new_entries",
     "panel_rows",
     "reordering_pays",
     "sharing_threads",
@@ -57,8 +58,8 @@ class Speeds(NamedTuple):
     entry: float  # product of the sparse kernel
 
 
-_ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=26.0)
-_ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=7.0)
+_ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=12.0)
+_ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=8.5)
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers.
 SPEEDS = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
 
@@ -93,6 +94,7 @@ SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for th
 HAND_OVER = 300_000.0  # work from which a second thread helps
 LATE = 120_000.0  # until another thread has begun, and until the caller notices its end
 
+CALLERS = 4  # threads that call GraphBLAS at the same time; more of them wait for Python's lock
 INNER = 100_000.0  # product from which threads within it help
 GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock
 
@@ -136,7 +138,7 @@ def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> flo
     and columns of each layer.
     """
     least = DENSE_SINGLE / 2
-    dense = sum(n * m for edges, n, m in layers if edges >= least * n * m)
+    dense = sum(n * m for edges, n, m in layers if edges >= int(least * n * m))
     return DENSE_SINGLE if dense * itemsize > SINGLE_SHARE * machine().caches[2] else least
 
 
@@ -196,18 +198,25 @@ def is_wide(width: int, itemsize: int) -> bool:
 def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:
     """Return the time of a layer in the sparse kernel for all `inputs` together, in ns."""
     products = entries * edges / max(nrows, 1)
-    # Products at the same position form one entry, so positions bound the entries.
-    found = min(products, float(inputs) * ncols)
+    found = new_entries(inputs, entries, edges, nrows, ncols)
     return SPARSE_CALL + products + found * speeds().entry
+
+
+def new_entries(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:
+    """Return about how many entries the product of a layer has.
+
+    Products at the same position form one entry, so positions bound the entries.
+    """
+    return min(entries * edges / max(nrows, 1), float(inputs) * ncols)
 
 
 def sparse_parts(work: float, inputs: int, nthreads: int) -> int:
     """Return into how many parts of rows a layer's work in the sparse kernel is divided, in ns.
 
-    Threads take parts through many layers: one each if parts have enough work, two if they have
-    much of it.
+    Up to `CALLERS` threads take parts through many layers: one each if parts have enough work, two
+    if they have much of it. Further threads are used within products.
     """
-    parts = max(1, min(inputs, nthreads, int(work / PART)))
+    parts = max(1, min(inputs, nthreads, CALLERS, int(work / PART)))
     return 2 * parts if work > 2 * parts * LARGE_PART else parts
 
 
@@ -266,7 +275,7 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
         Their product is at most `nthreads`.
     """
     product = width * edges * speeds().full
-    workers = max(1, min(nthreads, blocks, int((FULL_CALL + product) / GIL)))
+    workers = max(1, min(nthreads, CALLERS, blocks, int((FULL_CALL + product) / GIL)))
     return workers, max(1, nthreads // workers) if product >= INNER else 1
 
 

@@ -35,7 +35,7 @@ def test_parts_of_rows_on_threads(nthreads, deduplicate, monkeypatch):
     )
     options = {"engine": "sparse", "nthreads": nthreads, "deduplicate": deduplicate}
     found = gbdnn.infer(net, EXACT.X, **options)
-    assert divided[0] == 2 * nthreads
+    assert divided[0] == 2 * min(nthreads, costs.CALLERS)
     assert_answer(found, EXACT)
     assert found.isequal(one, check_dtype=True)
     assert_answer(gbdnn.infer(network(CASE.layers), CASE.X, **options), CASE)
@@ -53,7 +53,8 @@ def test_the_parts_of_all_threads_fit_the_memory_together(nthreads, monkeypatch)
     )  # fmt: skip
     assert sum(record.inputs for record in records) == 2000
     most = max(record.entries for record in records)
-    assert memory // 2 < 8 * 12 * most * nthreads <= memory
+    parts = min(nthreads, costs.CALLERS)
+    assert memory // 2 < 8 * 12 * most * parts <= memory
 
 
 def edges_of_living(net, X):
@@ -108,5 +109,5 @@ def test_blocks_of_different_density(dense_first, deduplicate, memory):
 
 
 def test_threads_get_parts_only_with_enough_work():
-    assert [costs.sparse_parts(work, 10**6, 8) for work in (1e3, 2e7, 1e9)] == [1, 3, 16]
+    assert [costs.sparse_parts(work, 10**6, 8) for work in (1e3, 2e7, 1e9)] == [1, 3, 8]
     assert costs.sparse_parts(1e9, 3, 8) == 6

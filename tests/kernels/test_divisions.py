@@ -166,8 +166,8 @@ def test_widths_of_blocks(name, threads, neurons, inputs, itemsize, each):
         for width, step in found.items():
             assert 0 < width <= 512
             assert width % step == 0
-        workers, inner = costs.inner_threads(threads, 3, 48, each)
-        assert 1 <= workers <= 3
+        workers, inner = costs.inner_threads(threads, 9, 48, each)
+        assert 1 <= workers <= costs.CALLERS
         assert 1 <= workers * inner <= threads
         rows = costs.panel_rows(each, neurons, 100)
         assert 0 < rows <= neurons
