@@ -22,7 +22,7 @@ import torch
 
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record, word
+from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, word
 from gbdnn.kernels.steps import SHARE_LINES
 from gbdnn.kernels.trainable import Pattern
 from gbdnn.model.layer_info import LayerInfo
@@ -72,52 +72,70 @@ def _edges_of(crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dty
 
 
 class _Plan:
-    """Records of a batch, which each call copies and completes by addresses."""
+    """Patterns and records of a batch; each call copies the records and adds addresses."""
 
     def __init__(self, layers: list[_Edges], relu: Sequence[bool], batch: int, threads: int):
         dtype = layers[0].info.dtype
         lanes, lines = 64 // dtype.itemsize, -(-batch * dtype.itemsize // 64)
-        self.sizes = [layers[0].nrows, *(layer.ncols for layer in layers)]
+        sizes = [layers[0].nrows, *(layer.ncols for layer in layers)]
+        self.layers, self.sizes, self.relu = layers, sizes, [*relu]
         self.stride, self.shares = (min(lines, SHARE_LINES) | 1) * lanes, -(-lines // SHARE_LINES)
-        self.threads, self.steps = threads, required(dtype.name)["steps"]
+        self.threads, self._steps = threads, required(dtype.name)["steps"]
         limits = np.array([[-np.inf, np.inf], [0, np.inf]], dtype)
-        self.forward = Record.joined([layer.forward_record() for layer in layers])
-        self.backward = Record.joined([layer.backward_record(limits) for layer in layers])
-        self.edges = Record.joined([layer.edge_record(layer.cuts(threads)) for layer in layers])
+        records = [
+            [x.forward_record() for x in layers],
+            [x.backward_record(limits) for x in layers],
+        ]
+        records.append([x.edge_record(x.cuts(threads)) for x in layers])
+        joined = [Record.joined(each) for each in records]
         low = word(limits) + np.array(relu, np.int64) * limits.strides[0]
-        self.forward.array["limits"], self.backward.array["limits"][1:] = low, low[:-1]
-        self.backward.array["masked"] = [0, *relu[:-1]]
-        self.job = Record(
+        joined[0].array["limits"], joined[1].array["limits"][1:] = low, low[:-1]
+        joined[1].array["masked"] = [0, *relu[:-1]]
+        joined[0].array["bias_step"] = 0
+        joined.append(Record(
             "steps", layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
             stride=self.stride, threads=threads, indices=np.arange(batch),
             constants=np.zeros(5, dtype), limits=limits,
-        )  # fmt: skip
+        ))  # fmt: skip
+        self._kept = joined  # and the arrays that they refer to
+        self.forward, self.backward, self.edges, (self._job,) = map(_words, joined)
+        # Places of blocks in buffers: of the inputs of layers, of the last outputs, of all.
+        self.inputs, self.last, self.all = map(self._offsets, (sizes[:-1], sizes[-1:], sizes))
 
-    def blocks(self, memory: torch.Tensor, sizes: list[int]) -> np.ndarray:
-        """Return the addresses of the blocks in a buffer: for each share, one for each size."""
-        bytes_of_row = self.stride * memory.element_size()
+    def _offsets(self, sizes: list[int]) -> np.ndarray:
+        """Return the offsets of blocks in bytes: for each share, one for each size."""
         shares = np.arange(self.shares)[:, np.newaxis] * sum(sizes)
-        starts = shares + np.cumsum([0, *sizes[:-1]])
-        return memory.data_ptr() + starts * bytes_of_row
+        itemsize = self.layers[0].info.dtype.itemsize
+        return (shares + np.cumsum([0, *sizes[:-1]])) * self.stride * itemsize
 
     def run(self, passes: int, rows: torch.Tensor, out: torch.Tensor, **arrays: np.ndarray) -> None:
         """Run passes that read and write rows."""
-        job, state = self.job.array.copy(), np.zeros(17, np.int64)
+        job, state = self._job.copy(), np.zeros(17, np.int64)
         known = {"X": rows.data_ptr(), "row_stride": rows.stride(0), "passes": passes}
         known |= {"column_stride": rows.stride(1), "out": out.data_ptr(), "out_stride": out.size(1)}
         known |= {"barrier": state, "stopped": state[16:], **arrays}
-        for name, value in known.items():
-            job[name] = word(value)
+        job[[_AT[name] for name in known]] = [*map(word, known.values())]
         on_threads(
-            self.threads, lambda thread: self.steps(job, thread), stop=lambda: None,
+            self.threads, lambda thread: self._steps(job, thread), stop=lambda: None,
             all_needed=self.threads > 1,
         )  # fmt: skip
 
 
+def _words(record: Record) -> np.ndarray:
+    """Return structures as rows of 64-bit words, which NumPy copies faster."""
+    return record.array.view(np.int64).reshape(len(record.array), -1)
+
+
+_AT, _LAYER, _EDGES = (
+    {name: at for at, name in enumerate(MEMBERS[kind].names or ())}
+    for kind in ("steps", "layer", "edges")
+)
+
+
 def _planned(
     x: torch.Tensor, rows: int, crow: Tensors, col: Tensors, relu: Sequence[bool]
-) -> tuple[list[_Edges], _Plan]:
-    """Return the patterns of layers, and the plan of the inputs `x`."""
+) -> _Plan:
+    """Return the plan of the inputs `x`."""
     sizes = [rows, *(len(each) - 1 for each in crow)]
     layers = [_edges_of(r, c, n, x.dtype) for r, c, n in zip(crow, col, sizes, strict=False)]
     work = len(x) * sum(layer.nedges for layer in layers)
@@ -127,11 +145,11 @@ def _planned(
         if len(plans) > 8:  # batch sizes
             plans.clear()
         plan = plans[key] = _Plan(layers, relu, len(x), threads)
-    return layers, plan
+    return plan
 
 
-def _addresses(tensors: Optionals) -> list[int]:
-    return [0 if x is None else x.data_ptr() for x in tensors]
+def _addresses(tensors: Sequence[torch.Tensor]) -> list[int]:
+    return [x.data_ptr() for x in tensors]
 
 
 def _ordered(layers: list[_Edges], values: Tensors) -> list[torch.Tensor]:
@@ -148,21 +166,20 @@ def _forward(
     relu: Sequence[bool],
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Return the outputs, and the blocks of the inputs of all layers."""
-    layers, plan = _planned(x, x.shape[1], crow, col, relu)
+    plan = _planned(x, x.shape[1], crow, col, relu)
     out, sizes = x.new_empty(len(x), plan.sizes[-1]), plan.sizes
     memory = x.new_empty(plan.shares, sum(sizes[:-1]), plan.stride)
     last = x.new_empty(plan.shares, sizes[-1], plan.stride)
     if not x.numel() and len(x):  # no features
         x = x.new_zeros(len(x), 1)
-    weights, none = _ordered(layers, values), x.new_zeros(1)
+    weights, none = _ordered(plan.layers, values), x.new_zeros(1)
     biases = [none if b is None else b.contiguous() for b in biases]
-    records = plan.forward.array.copy()
-    records["weights"], records["bias"] = _addresses(weights), _addresses(biases)
-    records["bias_step"] = [b is not none for b in biases]
-    Y = np.concatenate([plan.blocks(memory, sizes[:-1]), plan.blocks(last, sizes[-1:])], axis=1)
+    records = plan.forward.copy()
+    records[:, _LAYER["weights"]], records[:, _LAYER["bias"]] = map(_addresses, (weights, biases))
+    records[:, _LAYER["bias_step"]] = [b is not none for b in biases]
+    Y = np.hstack([memory.data_ptr() + plan.inputs, last.data_ptr() + plan.last])
     if len(x):
-        edges = plan.edges.array
-        plan.run(_FORWARD, x, out, forward=records, edges=edges, Y_blocks=Y, D_blocks=Y)
+        plan.run(_FORWARD, x, out, forward=records, edges=plan.edges, Y_blocks=Y, D_blocks=Y)
     return out, memory
 
 
@@ -171,29 +188,29 @@ def _backward(
     relu: Sequence[bool], rows: int, needs_dx: bool,
 ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:  # fmt: skip
     """Return the gradients of the inputs, if needed, and of values and biases."""
-    layers, plan = _planned(d, rows, crow, col, relu)
-    sizes, weights = plan.sizes, _ordered(layers, values)
+    plan = _planned(d, rows, crow, col, relu)
+    sizes, weights = plan.sizes, _ordered(plan.layers, values)
     scratch = d.new_empty(plan.shares, sum(sizes), plan.stride)
     dx = d.new_empty(len(d), rows if needs_dx else 0)
     make = torch.empty_like if len(d) else torch.zeros_like
     dw, transposed = [make(w) for w in weights], [torch.empty_like(w) for w in weights]
     db = [make(d.new_empty(n)) for n in sizes[1:]]
-    Y, D = plan.blocks(memory, sizes[:-1]), plan.blocks(scratch, sizes)
-    back, edges = plan.backward.array.copy(), plan.edges.array.copy()
-    back["weights"] = edges["transposed"] = _addresses(transposed)
-    edges["weights"], edges["gradient"] = _addresses(weights), _addresses(dw)
-    edges["bias_gradient"] = _addresses(db)
+    back, edges = plan.backward.copy(), plan.edges.copy()
+    back[:, _LAYER["weights"]] = edges[:, _EDGES["transposed"]] = _addresses(transposed)
+    edges[:, _EDGES["weights"]], edges[:, _EDGES["gradient"]] = map(_addresses, (weights, dw))
+    edges[:, _EDGES["bias_gradient"]] = _addresses(db)
     passes = _BACKWARD | (CONSTANTS["INPUT_GRADIENT"] if needs_dx else 0)
     if len(d):
-        Y = np.concatenate([Y, D[:, -1:]], axis=1)  # of a row's length; the last is not read
+        D = scratch.data_ptr() + plan.all
+        # Y has rows of the same length, whose last block is not read.
+        Y = np.hstack([memory.data_ptr() + plan.inputs, D[:, -1:]])
         plan.run(passes, d, dx, backward=back, edges=edges, Y_blocks=Y, D_blocks=D)
-    pairs = zip(layers, dw, strict=True)
+    pairs = zip(plan.layers, dw, strict=True)
     dw = [g if e.inverse is None else g.index_select(0, e.inverse) for e, g in pairs]
     return dx, dw, db
 
 
-# -- operators of compiled graphs
-
+# Compiled graphs call them as operators.
 _LISTS = "Tensor[] crow, Tensor[] col, bool[] relu"
 _operator = torch.library.custom_op(
     "gbdnn::layers", _forward, mutates_args=(),
@@ -222,82 +239,56 @@ def _(d, memory, values, crow, col, relu, rows, needs_dx):  # type: ignore[no-un
     return d.new_empty(d.shape[0], rows if needs_dx else 0), [*map(torch.empty_like, values)], db
 
 
-# -- autograd
-
-
-def _set_up(ctx: Any, inputs: Any, output: Any) -> None:
-    x, values, biases, crow, col, ctx.relu = inputs
-    ctx.rows, ctx.biases = x.shape[1], [b is not None for b in biases]
-    ctx.indices = crow, col  # whose patterns are found by identity
-    ctx.set_materialize_grads(False)  # that of the blocks is None
-    ctx.save_for_backward(output[1], *values, *[output[0]] * ctx.relu[-1])
-
-
-def _differentiated(ctx: Any, d: torch.Tensor | None, backward: Any) -> tuple[Any, ...]:
-    """Return the gradients of x, values, biases, crow and col."""
-    n = len(ctx.biases)
-    if d is None:
-        return None, [None] * n, [None] * n, [None] * n, [None] * n
-    memory, *rest = ctx.saved_tensors
-    d = torch.ops.aten.threshold_backward(d, rest[-1], 0) if ctx.relu[-1] else d.resolve_neg()
-    needs_dx = bool(ctx.needs_input_grad[0])
-    dx, dw, db = backward(d, memory, rest[:n], *ctx.indices, ctx.relu, ctx.rows, needs_dx)
-    db = [g if is_there else None for g, is_there in zip(db, ctx.biases, strict=True)]
-    return dx if needs_dx else None, dw, db, [None] * n, [None] * n
-
-
-_operator.register_autograd(
-    lambda ctx, d, _: (*_differentiated(ctx, d, _back_operator), None), setup_context=_set_up
-)
-
-
 class _Function(torch.autograd.Function):
-    """The same operation, without the time that PyTorch takes for an operator."""
+    """Layers as one operation of autograd; `tensors` are values, biases, crow and col."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, relu: list[bool], *tensors: Any) -> torch.Tensor:
         n = len(relu)
-        inputs = x, *(tensors[k * n : (k + 1) * n] for k in range(4)), relu
-        output = _forward(*inputs)
-        _set_up(ctx, inputs, output)
-        return output[0]
+        values, biases, *indices = ([*tensors[k * n : (k + 1) * n]] for k in range(4))
+        compute = _operator if torch.compiler.is_compiling() else _forward
+        out, memory = compute(x, values, biases, *indices, relu)
+        ctx.relu, ctx.rows, ctx.biases = relu, x.shape[1], [b is not None for b in biases]
+        ctx.indices = indices  # whose patterns are found by identity
+        ctx.save_for_backward(memory, *values, *[out] * relu[-1])
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d: torch.Tensor) -> Any:
-        dx, *lists = _differentiated(ctx, d, _backward)
-        return dx, None, *(x for each in lists for x in each)
+        n, needs_dx, (memory, *rest) = len(ctx.relu), ctx.needs_input_grad[0], ctx.saved_tensors
+        d = torch.ops.aten.threshold_backward(d, rest[-1], 0) if ctx.relu[-1] else d.resolve_neg()
+        compute = _back_operator if torch.compiler.is_compiling() else _backward
+        dx, dw, db = compute(d, memory, rest[:n], *ctx.indices, ctx.relu, ctx.rows, needs_dx)
+        db = [g if is_there else None for g, is_there in zip(db, ctx.biases, strict=True)]
+        return dx if needs_dx else None, None, *dw, *db, *[None] * (2 * n)
 
 
 def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.Tensor:
     """Return the activations of consecutive SparseLinear modules, with ReLU where `relu` says."""
-    lists = [[f.values for f in layers], [f.bias for f in layers]]
-    lists += [[f.crow_indices for f in layers], [f.col_indices for f in layers]]
-    tensors, dtype = [y for each in lists for y in each], layers[0].values.dtype
-    is_graph = torch.compiler.is_compiling()
-    if not is_graph and private.records():
+    values = [f.values for f in layers]
+    parameters = [*values, *(f.bias for f in layers)]
+    tensors = [*parameters, *(f.crow_indices for f in layers), *(f.col_indices for f in layers)]
+    dtype, wanted = values[0].dtype, layers[0].in_features
+    if not torch.compiler.is_compiling() and private.records():
         raise ArgumentError(
             "SparseLinear supports neither torch.func nor torch.jit.trace nor modes that intercept"
             " operations; use to_dense() for them"
         )
     for y in (x, *tensors):
-        if y is not None and (y.device.type != "cpu" or y.layout != torch.strided):
+        if y is not None and not (y.is_cpu and y.layout == torch.strided):
             raise ArgumentError(
                 "SparseLinear computes with strided tensors on the CPU, not with"
                 f" {y.layout} on {y.device}"
             )
     if dtype not in (torch.float32, torch.float64):
         raise ArgumentError(f"SparseLinear computes in float32 and float64, not in {dtype}")
-    if x.ndim < 1 or x.shape[-1] != layers[0].in_features:
-        wanted = layers[0].in_features
+    if x.ndim < 1 or x.shape[-1] != wanted:
         raise ShapeError(f"the input has shape {(*x.shape,)}, expected (..., {wanted})")
-    flat = x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    flat = x.reshape(x.shape[:-1].numel(), wanted).resolve_neg()
     flat = flat.to(dtype) if torch.is_autocast_enabled("cpu") else flat
-    for y in (flat, *tensors[: 2 * len(layers)]):
+    for y in (flat, *parameters):
         if y is not None and y.dtype != dtype:
             raise ArgumentError(f"the input or a parameter has dtype {y.dtype}, expected {dtype}")
-    if is_graph:
-        out = _operator(flat, *lists, relu)[0]
-    else:
-        out = _Function.apply(flat.resolve_neg(), relu, *tensors)
+    out = _Function.apply(flat, relu, *tensors)
     return out.view(*x.shape[:-1], layers[-1].out_features)
