@@ -57,7 +57,7 @@ def _graph(found: dict[str, Any]) -> list[dict[str, Any]]:
 def _steps(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {key: cell[key] for key in ("network", "edges")}
-        | {"threads": cell["nthreads"], "ms": _ms(cell["median"])}
+        | {"inputs": cell["inputs"], "threads": cell["nthreads"], "ms": _ms(cell["median"])}
         for cell in _passed(found)
     ]
 
@@ -98,7 +98,18 @@ KINDS = {
         _graph,
         "comparison/graph.py --what gcn,sage --nthreads 1,2 --graph arxiv --graph products",
     ),
-    "training-steps": (_steps, "comparison/training_steps.py --nthreads 1 --nthreads 2"),
+    "training-steps": (
+        _steps,
+        "comparison/training_steps.py --nthreads 1 --nthreads 2 --programs"
+        " gbdnn,torch_mask,torch_csr,sparselab,sparseprop",
+    ),
+    "sparse-linear": (
+        _steps,
+        "comparison/training_steps.py --nthreads 1 --inputs 32,128,1024 --network"
+        " 784-1024x2-10@10 --network 784-1024x2-10@5 --network 784-1024x2-10@1 --network"
+        " 4096x2@10 --network 4096x2@5 --network 4096x2@1 --programs"
+        " gbdnn,gbdnn_torch,torch_autograd,sparselab,torch_mask",
+    ),
     "training-accuracy": (_accuracy, "learning/training_accuracy.py --density 100,10,5,2,1"),
     "training-structure": (_structure, "learning/fssl.py"),
     "training-estimators": (_estimators, "learning/estimators.py --mnist"),

@@ -32,10 +32,12 @@ _TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
 _UNSHOWN = {"python", "SuiteSparse:GraphBLAS", "numpy", "numba"}  # in the files of results
 _NAMES = {
     "gbdnn": "gbdnn",
+    "gbdnn_torch": "`SparseSequential`",
     "torch": "PyTorch",
     "torch_dense": "PyTorch dense",
     "torch_mask": "PyTorch dense + mask",
     "torch_csr": "PyTorch CSR",
+    "torch_autograd": "PyTorch CSR",
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
     "deepsparse": "DeepSparse",
@@ -63,6 +65,7 @@ def made() -> dict[str, str]:
         "accelerate": _accelerate,
         "graph": _graph,
         "training-steps": _steps,
+        "sparse-linear": _layers,
         "training-accuracy": _accuracy,
         "training-structure": _structure,
         "training-estimators": _estimators,
@@ -228,6 +231,18 @@ def _steps(cells: list[dict[str, Any]]) -> str:
         row = [cell["network"], f"{cell['edges']:,}", str(cell["threads"])]
         row += [short(cell["ms"].get(name)) for name in names]
         rows.append([*row, f"{over_best(cell['ms']):.1f}"])
+    return table(head, rows)
+
+
+def _layers(cells: list[dict[str, Any]]) -> str:
+    names = ("gbdnn_torch", "torch_autograd", "sparselab", "torch_mask")
+    head = ["network", "edges", "inputs", *(_NAMES[name] for name in names), "speed-up", "`train`"]
+    rows = []
+    for cell in cells:
+        ours, *others = (cell["ms"][name] for name in names)
+        row = [cell["network"], f"{cell['edges']:,}", str(cell["inputs"])]
+        row += [*map(short, (ours, *others)), f"{min(others) / ours:.1f}"]
+        rows.append([*row, short(cell["ms"]["gbdnn"])])
     return table(head, rows)
 
 

@@ -1,12 +1,14 @@
-"""Compare training steps on a fixed pattern: forward, backward and update for minibatches of 128.
+"""Compare training steps on a fixed pattern: forward, backward and update for minibatches.
 
     python benchmarks/comparison/training_steps.py --nthreads 1 --nthreads 2 --json steps.json
-    python benchmarks/comparison/training_steps.py --network 784-1024x2-10@5 --nthreads 2
+    python benchmarks/comparison/training_steps.py --network 784-1024x2-10@5 --inputs 32,1024
 
-gbdnn is compared with PyTorch (dense with a mask; CSR weights, without autograd), sparselab and
-SparseProp, each in its own process, interleaved, with the same weights and minibatches. Losses of
-the first steps are compared with FP64. Slower programs make fewer steps per round. The floor of one
-thread is the time of the multiply-adds alone, at the rates that `floor` measures.
+`gbdnn.train` is compared with `gbdnn.torch.SparseSequential` and with PyTorch (dense with a mask;
+CSR weights, without autograd), sparselab and SparseProp, each in its own process, interleaved, with
+the same weights and minibatches. Losses of the first steps are compared with FP64. Slower programs
+make fewer steps per round. The floor of one thread is the time of the multiply-adds alone, at the
+rates that `floor` measures. With several threads, set ``OMP_WAIT_POLICY=passive``: otherwise
+waiting threads of OpenMP use a processor.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from functools import partial
+from itertools import product
 from math import inf
 from pathlib import Path
 from statistics import mean, median
@@ -25,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import dense_problems
 import options
 import report
-from training_programs import BATCH, MOMENTUM, PROGRAMS, RATE
+from training_programs import MOMENTUM, PROGRAMS, RATE
 from turns import checked, in_turn
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ NETWORKS = (
     "3072-1024-512-10@5",
     "3072-1024-512-10@1",
 )
-INPUTS = 64 * BATCH
+INPUTS = 8192
 _CHECKED = 4  # steps
 _PAUSE = 0.2
 TOLERANCE = 1e-4
@@ -50,6 +53,7 @@ FORWARD, GRADIENT = 18e9, 13e9  # multiply-adds per second and core
 
 def main(
     network: options.Specs = None,
+    inputs: options.Several = None,
     nthreads: options.Several = None,
     programs: options.Several = None,
     rounds: options.Rounds = 7,
@@ -61,10 +65,10 @@ def main(
     """Compare training steps of gbdnn with other programs."""
     if quick:
         network, rounds, at_least = ["64x3@20"], 1, 0.001
-    counts = options.numbers(nthreads, [2])
+    counts, batches = options.numbers(nthreads, [2]), options.numbers(inputs, [128])
     names = options.words(programs, PROGRAMS, PROGRAMS)
     found = report.started(
-        f"steps of training, {BATCH} inputs, FP32", rounds=rounds, seed=seed, skipped={}, cells=[]
+        "steps of training, FP32", rounds=rounds, seed=seed, skipped={}, cells=[]
     )
     for spec in network or NETWORKS:
         problem = dense_problems.random_problem(spec, INPUTS, seed)
@@ -75,8 +79,9 @@ def main(
         with tempfile.TemporaryDirectory() as folder:
             problem.save(Path(folder))
             with PROGRAMS.started(names, found, folder) as able:
-                for count in counts:
-                    found["cells"].append(_cell(problem, able, count, rounds, at_least))
+                for count, batch in product(counts, batches):
+                    asked = {"nthreads": count, "batch": batch}
+                    found["cells"].append(_cell(problem, able, asked, rounds, at_least))
     _show(found, counts)
     report.finish(json_file, found, found["cells"])
 
@@ -84,27 +89,28 @@ def main(
 def _cell(
     problem: dense_problems.DenseProblem,
     able: dict[str, Process],
-    nthreads: int,
+    asked: dict[str, int],
     rounds: int,
     at_least: float,
 ) -> dict[str, Any]:
     """Return the times of steps of interleaved programs, without the warm-up round."""
-    truth = _first_loss(problem)
+    truth = _first_loss(problem, asked["batch"])
     # One step at a time, since gbdnn shuffles the inputs of an epoch.
     losses = {
-        name: mean(each.ask(nthreads=nthreads, steps=1)["loss"] for _ in range(_CHECKED))
+        name: mean(each.ask(**asked, steps=1)["loss"] for _ in range(_CHECKED))
         for name, each in able.items()
     }
     calls = {}
     for name, each in able.items():
-        taken = each.ask(nthreads=nthreads, steps=2)["seconds"]
+        taken = each.ask(**asked, steps=2)["seconds"]
         steps = max(2, min(60, int(at_least / taken)))
-        calls[name] = partial(each.ask, nthreads=nthreads, steps=steps)
+        calls[name] = partial(each.ask, **asked, steps=steps)
     turns = in_turn(calls, rounds, pause=_PAUSE)
     right = all(abs(loss - truth) <= TOLERANCE * truth for loss in losses.values())
     return {
         "network": problem.name,
-        "nthreads": nthreads,
+        "nthreads": asked["nthreads"],
+        "inputs": asked["batch"],
         "edges": problem.edges,
         "seconds": {name: turns.seconds(name) for name in calls},
         "median": {name: turns.median(name) for name in calls},
@@ -113,29 +119,29 @@ def _cell(
             for name in calls
             if "gbdnn" in calls and name != "gbdnn"
         },
-        "floor": _floor(problem) / nthreads,
+        "floor": _floor(problem, asked["batch"]) / asked["nthreads"],
         "loss": losses | {"FP64": truth},
         "check": checked(right),
     }
 
 
-def _first_loss(problem: dense_problems.DenseProblem) -> float:
+def _first_loss(problem: dense_problems.DenseProblem, batch: int) -> float:
     """Return the losses of the first steps in FP64."""
     W = [each.astype(np.float64) for each in problem.weights]
     b = [each.astype(np.float64) for each in problem.biases]
     masks, moments = [each != 0 for each in W], [np.zeros_like(each) for each in (*W, *b)]
     losses = []
     for step in range(_CHECKED):
-        rows = slice(step * BATCH, (step + 1) * BATCH)
+        rows = slice(step * batch, (step + 1) * batch)
         Y, y = [problem.features[rows].astype(np.float64)], problem.labels[rows]
         for k in range(len(W)):
             Z = Y[-1] @ W[k] + b[k]
             Y.append(np.maximum(Z, 0) if k < len(W) - 1 else Z)
         P = np.exp(Y[-1] - Y[-1].max(1, keepdims=True))
         P /= P.sum(1, keepdims=True)
-        losses.append(-np.log(P[np.arange(BATCH), y]).mean())
-        P[np.arange(BATCH), y] -= 1
-        D = P / BATCH
+        losses.append(-np.log(P[np.arange(batch), y]).mean())
+        P[np.arange(batch), y] -= 1
+        D = P / batch
         for k in reversed(range(len(W))):
             gradients = Y[k].T @ D * masks[k], D.sum(0)
             D = D @ W[k].T * (Y[k] > 0)
@@ -147,9 +153,9 @@ def _first_loss(problem: dense_problems.DenseProblem) -> float:
     return float(np.mean(losses))
 
 
-def _floor(problem: dense_problems.DenseProblem) -> float:
+def _floor(problem: dense_problems.DenseProblem, batch: int) -> float:
     edges = [int(np.count_nonzero(W)) for W in problem.weights]
-    return BATCH * ((sum(edges) + sum(edges[1:])) / FORWARD + sum(edges) / GRADIENT)
+    return batch * ((sum(edges) + sum(edges[1:])) / FORWARD + sum(edges) / GRADIENT)
 
 
 def _show(found: dict[str, Any], counts: list[int]) -> None:
@@ -159,6 +165,7 @@ def _show(found: dict[str, Any], counts: list[int]) -> None:
                 {
                     f"ms a step, {nthreads} threads": cell["network"],
                     "edges": cell["edges"],
+                    "inputs": cell["inputs"],
                     **{PROGRAMS[name].title: 1e3 * s for name, s in cell["median"].items()},
                     **{f"{PROGRAMS[n].title} / gbdnn": x for n, x in cell["times"].items()},
                     "/ floor": cell["median"].get("gbdnn", 0) / cell["floor"],

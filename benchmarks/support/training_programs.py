@@ -1,7 +1,7 @@
 """The programs that `training_steps` compares: steps on minibatches, each in its own process.
 
-Each function takes a problem and returns ``ready(nthreads)``, which returns ``run(steps)``; this
-processes the next `steps` minibatches and returns the loss of each and the total seconds. All use
+Each function takes a problem and returns ``ready(nthreads, batch)``, which returns ``run(steps)``;
+this processes the next `steps` minibatches and returns the loss of each and the total seconds. All use
 softmax and cross-entropy, SGD with momentum, a fixed pattern, and the same initial weights.
 """
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from dense_problems import DenseProblem
 
     Run = Callable[[int], tuple[list[float], float]]
-    Ready = Callable[[int], Run]
+    Ready = Callable[[int, int], Run]
 
 PROGRAMS = Programs(__file__)
-BATCH, RATE, MOMENTUM = 128, 0.01, 0.9
+RATE, MOMENTUM = 0.01, 0.9
 
 
 @PROGRAMS.add("gbdnn")
@@ -36,21 +36,20 @@ def gbdnn(problem: DenseProblem) -> Ready:
     from gbdnn import training
 
     options = {
-        "epochs": 1, "batch_size": BATCH, "optimizer": training.SGD(RATE, MOMENTUM),
-        "schedule": training.Constant(),
+        "epochs": 1, "optimizer": training.SGD(RATE, MOMENTUM), "schedule": training.Constant(),
     }  # fmt: skip
 
-    def ready(nthreads: int) -> Run:
+    def ready(nthreads: int, batch: int) -> Run:
         run = problem.network()
         at = 0
 
         def steps(count: int) -> tuple[list[float], float]:
             nonlocal run, at
             inputs = len(problem.features)
-            rows = np.arange(at * BATCH, (at + count) * BATCH) % inputs
+            rows = np.arange(at * batch, (at + count) * batch) % inputs
             at += count
             X, y = problem.features[rows], problem.labels[rows]
-            run = gbdnn.train(run, X, y, nthreads=nthreads, **options)
+            run = gbdnn.train(run, X, y, batch_size=batch, nthreads=nthreads, **options)
             last = run.history[-1]
             return [last.loss], last.seconds
 
@@ -112,18 +111,54 @@ def sparseprop(problem: DenseProblem) -> Ready:
     return partial(_autograd, torch, problem, SparseLinear.from_dense, inplace=False)
 
 
+@PROGRAMS.add("PyTorch CSR, autograd")
+def torch_autograd(problem: DenseProblem) -> Ready:
+    """PyTorch with CSR weights, in an operation of autograd with a gradient on the pattern."""
+    import torch
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, values: Any, W: Any) -> Any:
+            ctx.save_for_backward(x)
+            ctx.W = torch.sparse_csr_tensor(
+                W.crow_indices(), W.col_indices(), values, W.shape, check_invariants=False
+            )
+            return (ctx.W @ x.T).T
+
+        @staticmethod
+        def backward(ctx: Any, D: Any) -> Any:
+            zeros = torch.sparse_csr_tensor(
+                ctx.W.crow_indices(), ctx.W.col_indices(), torch.zeros_like(ctx.W.values()),
+                ctx.W.shape, check_invariants=False,
+            )  # fmt: skip
+            found = torch.sparse.sampled_addmm(zeros, D.T.contiguous(), *ctx.saved_tensors)
+            dx = (ctx.W.transpose(0, 1) @ D.T).T if ctx.needs_input_grad[0] else None
+            return dx, found.values(), None
+
+    class Layer(torch.nn.Module):
+        def __init__(self, linear: Any) -> None:
+            super().__init__()
+            self.W, self.bias = csr(torch, linear.weight.detach().numpy().T), linear.bias
+            self.values = torch.nn.Parameter(self.W.values())
+
+        def forward(self, x: Any) -> Any:
+            return Product.apply(x, self.values, self.W) + self.bias
+
+    return partial(_autograd, torch, problem, Layer)
+
+
 @PROGRAMS.add("PyTorch CSR")
 def torch_csr(problem: DenseProblem) -> Ready:
     """PyTorch with CSR weights, without autograd; activations are column-wise."""
     import torch
 
     @torch.inference_mode()
-    def ready(nthreads: int) -> Run:
+    def ready(nthreads: int, batch: int) -> Run:
         torch.set_num_threads(nthreads)
         layers = [
             _CSRLayer(torch, W, b) for W, b in zip(problem.weights, problem.biases, strict=True)
         ]
-        batches = _minibatches(torch, problem)
+        batches = _minibatches(torch, problem, batch)
 
         @torch.inference_mode()
         def steps(count: int) -> tuple[list[float], float]:
@@ -184,8 +219,9 @@ def _autograd(
     problem: DenseProblem,
     converted: Callable[[Any], Any],
     after: Callable[[list[Any]], None] = lambda _: None,
-    nthreads: int = 1,
     *,
+    nthreads: int,
+    batch: int,
     inplace: bool = True,
     sequential: Any = None,
 ) -> Run:
@@ -200,8 +236,8 @@ def _autograd(
         layers.append(converted(linear))
         modules += [layers[-1], torch.nn.ReLU(inplace=inplace)]
     model = (sequential or torch.nn.Sequential)(*modules[:-1])
-    optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
-    batches = _minibatches(torch, problem)
+    optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM, fused=True)
+    batches = _minibatches(torch, problem, batch)
 
     def steps(count: int) -> tuple[list[float], float]:
         losses, began = [], perf_counter()
@@ -217,20 +253,20 @@ def _autograd(
     return steps
 
 
-def _minibatches(torch: Any, problem: DenseProblem) -> Iterator[tuple[Any, Any]]:
+def _minibatches(torch: Any, problem: DenseProblem, batch: int) -> Iterator[tuple[Any, Any]]:
     """Yield consecutive inputs as contiguous arrays, again and again."""
     X, y = torch.from_numpy(problem.features), torch.from_numpy(problem.labels)
     while True:
-        for start in range(0, len(X), BATCH):
-            yield X[start : start + BATCH], y[start : start + BATCH]
+        for start in range(0, len(X), batch):
+            yield X[start : start + batch], y[start : start + batch]
 
 
 def _prepared(name: str, folder: str) -> Callable[..., dict[str, Any]]:
     """Return a function that makes steps, and returns their mean loss and a step's seconds."""
     ready = cache(PROGRAMS.prepared(name, dense_problems.load(Path(folder))))
 
-    def run(nthreads: int, steps: int) -> dict[str, Any]:
-        losses, seconds = ready(nthreads=nthreads)(steps)
+    def run(nthreads: int, batch: int, steps: int) -> dict[str, Any]:
+        losses, seconds = ready(nthreads=nthreads, batch=batch)(steps)
         return {"loss": float(np.mean(losses)), "seconds": seconds / steps}
 
     return run

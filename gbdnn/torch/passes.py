@@ -72,75 +72,122 @@ def _edges_of(crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dty
 
 
 class _Plan:
-    """Patterns and records of a batch; each call copies the records and adds addresses."""
+    """Records of a batch, which each call copies and completes by addresses."""
 
-    def __init__(self, layers: list[_Edges], relu: Sequence[bool], batch: int, threads: int):
+    def __init__(self, layers: list[_Edges], relu: list[bool], batch: int, threads: int) -> None:
         dtype = layers[0].info.dtype
         lanes, lines = 64 // dtype.itemsize, -(-batch * dtype.itemsize // 64)
-        sizes = [layers[0].nrows, *(layer.ncols for layer in layers)]
-        self.layers, self.sizes, self.relu = layers, sizes, [*relu]
+        self.sizes = sizes = [layers[0].nrows, *(e.ncols for e in layers)]
+        self.orders = [(e.nedges, e.taken, e.inverse) for e in layers]
         self.stride, self.shares = (min(lines, SHARE_LINES) | 1) * lanes, -(-lines // SHARE_LINES)
         self.threads, self._steps = threads, required(dtype.name)["steps"]
         limits = np.array([[-np.inf, np.inf], [0, np.inf]], dtype)
-        records = [
-            [x.forward_record() for x in layers],
-            [x.backward_record(limits) for x in layers],
-        ]
-        records.append([x.edge_record(x.cuts(threads)) for x in layers])
-        joined = [Record.joined(each) for each in records]
         low = word(limits) + np.array(relu, np.int64) * limits.strides[0]
-        joined[0].array["limits"], joined[1].array["limits"][1:] = low, low[:-1]
-        joined[1].array["masked"] = [0, *relu[:-1]]
-        joined[0].array["bias_step"] = 0
-        joined.append(Record(
-            "steps", layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
-            stride=self.stride, threads=threads, indices=np.arange(batch),
-            constants=np.zeros(5, dtype), limits=limits,
-        ))  # fmt: skip
-        self._kept = joined  # and the arrays that they refer to
-        self.forward, self.backward, self.edges, (self._job,) = map(_words, joined)
-        # Places of blocks in buffers: of the inputs of layers, of the last outputs, of all.
-        self.inputs, self.last, self.all = map(self._offsets, (sizes[:-1], sizes[-1:], sizes))
+        self._kept = forward, backward, *_ = (
+            Record.joined([e.forward_record() for e in layers]),
+            Record.joined([e.backward_record(limits) for e in layers]),
+            Record.joined([e.edge_record(e.cuts(threads)) for e in layers]),
+            Record(
+                "steps", layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
+                stride=self.stride, threads=threads, indices=np.arange(batch),
+                constants=np.zeros(5, dtype), limits=limits,
+            ),
+        )  # fmt: skip
+        forward.array["limits"], backward.array["limits"][1:] = low, low[:-1]
+        backward.array["masked"] = [0, *relu[:-1]]
+        # Structures as rows of 64-bit words, which NumPy copies in less time.
+        self._forward, self._backward, self._edges, (self._job,) = (
+            each.array.view(np.int64).reshape(len(each.array), -1) for each in self._kept
+        )
+        # Offsets in buffers, in bytes: the inputs of layers, the last outputs, all blocks, W^T.
+        row, places = self.stride * dtype.itemsize, np.arange(self.shares)[:, np.newaxis]
+        ends = np.cumsum([0, *sizes])
+        self._inputs = (places * ends[-2] + ends[:-2]) * row
+        self._last = places * sizes[-1] * row
+        self._all = (places * ends[-1] + ends[:-1]) * row
+        weights = np.cumsum([0, *(e.nedges for e in layers)])
+        self._scratch = int(self.shares * ends[-1] * self.stride + weights[-1])
+        self._transposed = self.shares * ends[-1] * row + weights[:-1] * dtype.itemsize
 
-    def _offsets(self, sizes: list[int]) -> np.ndarray:
-        """Return the offsets of blocks in bytes: for each share, one for each size."""
-        shares = np.arange(self.shares)[:, np.newaxis] * sum(sizes)
-        itemsize = self.layers[0].info.dtype.itemsize
-        return (shares + np.cumsum([0, *sizes[:-1]])) * self.stride * itemsize
-
-    def run(self, passes: int, rows: torch.Tensor, out: torch.Tensor, **arrays: np.ndarray) -> None:
+    def _run(self, passes: int, rows: torch.Tensor, out: torch.Tensor, **arrays: Any) -> None:
         """Run passes that read and write rows."""
         job, state = self._job.copy(), np.zeros(17, np.int64)
         known = {"X": rows.data_ptr(), "row_stride": rows.stride(0), "passes": passes}
         known |= {"column_stride": rows.stride(1), "out": out.data_ptr(), "out_stride": out.size(1)}
         known |= {"barrier": state, "stopped": state[16:], **arrays}
-        job[[_AT[name] for name in known]] = [*map(word, known.values())]
+        job[[_AT["steps"][name] for name in known]] = [*map(word, known.values())]
         on_threads(
             self.threads, lambda thread: self._steps(job, thread), stop=lambda: None,
             all_needed=self.threads > 1,
         )  # fmt: skip
 
+    def _ordered(self, values: Tensors) -> list[torch.Tensor]:
+        """Return values in the order of computation, contiguous."""
+        for (nedges, *_), v in zip(self.orders, values, strict=True):
+            if v.shape != (nedges,):
+                raise ShapeError(f"values have shape {(*v.shape,)}, but there are {nedges} edges")
+        pairs = zip(self.orders, values, strict=True)
+        return [v.contiguous() if x is None else v.index_select(0, x) for (_, x, _), v in pairs]
 
-def _words(record: Record) -> np.ndarray:
-    """Return structures as rows of 64-bit words, which NumPy copies faster."""
-    return record.array.view(np.int64).reshape(len(record.array), -1)
+    def forward(
+        self, x: torch.Tensor, values: Tensors, biases: Optionals
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the outputs, and the blocks of the inputs of all layers."""
+        sizes, shares, stride = self.sizes, self.shares, self.stride
+        out, last = x.new_empty(len(x), sizes[-1]), x.new_empty(shares, sizes[-1], stride)
+        memory = x.new_empty(shares, sum(sizes[:-1]), stride)
+        if not x.numel() and len(x):  # no features
+            x = x.new_zeros(len(x), 1)
+        weights, none = self._ordered(values), x.new_zeros(1)
+        biases = [none if b is None else b.contiguous() for b in biases]
+        records, at = self._forward.copy(), _AT["layer"]
+        records[:, at["weights"]], records[:, at["bias"]] = map(_addresses, (weights, biases))
+        records[:, at["bias_step"]] = [b is not none for b in biases]
+        Y = np.hstack([memory.data_ptr() + self._inputs, last.data_ptr() + self._last])
+        if len(x):
+            self._run(_FORWARD, x, out, forward=records, edges=self._edges, Y_blocks=Y, D_blocks=Y)
+        return out, memory
+
+    def backward(
+        self, d: torch.Tensor, memory: torch.Tensor, values: Tensors, needs_dx: bool
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        """Return the gradients of the inputs, if needed, and of values and biases."""
+        weights, scratch = self._ordered(values), d.new_empty(self._scratch)
+        dx = d.new_empty(len(d), self.sizes[0] if needs_dx else 0)
+        make = d.new_empty if len(d) else d.new_zeros
+        dw, db = [make(len(w)) for w in weights], [make(n) for n in self.sizes[1:]]
+        back, edges, at = self._backward.copy(), self._edges.copy(), _AT["edges"]
+        transposed = scratch.data_ptr() + self._transposed
+        back[:, _AT["layer"]["weights"]] = edges[:, at["transposed"]] = transposed
+        edges[:, at["weights"]], edges[:, at["gradient"]] = map(_addresses, (weights, dw))
+        edges[:, at["bias_gradient"]] = _addresses(db)
+        D = scratch.data_ptr() + self._all
+        # Y has rows of the same length, whose last block is not read.
+        Y = np.hstack([memory.data_ptr() + self._inputs, D[:, -1:]])
+        passes = _BACKWARD | (CONSTANTS["INPUT_GRADIENT"] if needs_dx else 0)
+        if len(d):
+            self._run(passes, d, dx, backward=back, edges=edges, Y_blocks=Y, D_blocks=D)
+        pairs = zip(self.orders, dw, strict=True)
+        return dx, [g if x is None else g.index_select(0, x) for (_, _, x), g in pairs], db
 
 
-_AT, _LAYER, _EDGES = (
-    {name: at for at, name in enumerate(MEMBERS[kind].names or ())}
+_AT = {
+    kind: {name: at for at, name in enumerate(MEMBERS[kind].names or ())}
     for kind in ("steps", "layer", "edges")
-)
+}
 
 
-def _planned(
-    x: torch.Tensor, rows: int, crow: Tensors, col: Tensors, relu: Sequence[bool]
-) -> _Plan:
+def _addresses(tensors: Tensors) -> list[int]:
+    return [x.data_ptr() for x in tensors]
+
+
+def _planned(x: torch.Tensor, rows: int, crow: Tensors, col: Tensors, relu: list[bool]) -> _Plan:
     """Return the plan of the inputs `x`."""
     sizes = [rows, *(len(each) - 1 for each in crow)]
     layers = [_edges_of(r, c, n, x.dtype) for r, c, n in zip(crow, col, sizes, strict=False)]
     work = len(x) * sum(layer.nedges for layer in layers)
     threads = min(torch.get_num_threads(), 1 + work // _WORK)
-    plans, key = layers[0].plans, (*map(id, layers), *relu, len(x), threads)
+    plans, key = layers[0].plans, (*layers[1:], *relu, len(x), threads)
     if (plan := plans.get(key)) is None:
         if len(plans) > 8:  # batch sizes
             plans.clear()
@@ -148,79 +195,17 @@ def _planned(
     return plan
 
 
-def _addresses(tensors: Sequence[torch.Tensor]) -> list[int]:
-    return [x.data_ptr() for x in tensors]
+# -- operators of compiled graphs
 
-
-def _ordered(layers: list[_Edges], values: Tensors) -> list[torch.Tensor]:
-    """Return values in the order of computation, contiguous."""
-    pairs = [*zip(layers, values, strict=True)]
-    for e, v in pairs:
-        if v.shape != (e.nedges,):
-            raise ShapeError(f"values have shape {(*v.shape,)}, but there are {e.nedges} edges")
-    return [v.contiguous() if e.taken is None else v.index_select(0, e.taken) for e, v in pairs]
-
-
-def _forward(
-    x: torch.Tensor, values: Tensors, biases: Optionals, crow: Tensors, col: Tensors,
-    relu: Sequence[bool],
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Return the outputs, and the blocks of the inputs of all layers."""
-    plan = _planned(x, x.shape[1], crow, col, relu)
-    out, sizes = x.new_empty(len(x), plan.sizes[-1]), plan.sizes
-    memory = x.new_empty(plan.shares, sum(sizes[:-1]), plan.stride)
-    last = x.new_empty(plan.shares, sizes[-1], plan.stride)
-    if not x.numel() and len(x):  # no features
-        x = x.new_zeros(len(x), 1)
-    weights, none = _ordered(plan.layers, values), x.new_zeros(1)
-    biases = [none if b is None else b.contiguous() for b in biases]
-    records = plan.forward.copy()
-    records[:, _LAYER["weights"]], records[:, _LAYER["bias"]] = map(_addresses, (weights, biases))
-    records[:, _LAYER["bias_step"]] = [b is not none for b in biases]
-    Y = np.hstack([memory.data_ptr() + plan.inputs, last.data_ptr() + plan.last])
-    if len(x):
-        plan.run(_FORWARD, x, out, forward=records, edges=plan.edges, Y_blocks=Y, D_blocks=Y)
-    return out, memory
-
-
-def _backward(
-    d: torch.Tensor, memory: torch.Tensor, values: Tensors, crow: Tensors, col: Tensors,
-    relu: Sequence[bool], rows: int, needs_dx: bool,
-) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:  # fmt: skip
-    """Return the gradients of the inputs, if needed, and of values and biases."""
-    plan = _planned(d, rows, crow, col, relu)
-    sizes, weights = plan.sizes, _ordered(plan.layers, values)
-    scratch = d.new_empty(plan.shares, sum(sizes), plan.stride)
-    dx = d.new_empty(len(d), rows if needs_dx else 0)
-    make = torch.empty_like if len(d) else torch.zeros_like
-    dw, transposed = [make(w) for w in weights], [torch.empty_like(w) for w in weights]
-    db = [make(d.new_empty(n)) for n in sizes[1:]]
-    back, edges = plan.backward.copy(), plan.edges.copy()
-    back[:, _LAYER["weights"]] = edges[:, _EDGES["transposed"]] = _addresses(transposed)
-    edges[:, _EDGES["weights"]], edges[:, _EDGES["gradient"]] = map(_addresses, (weights, dw))
-    edges[:, _EDGES["bias_gradient"]] = _addresses(db)
-    passes = _BACKWARD | (CONSTANTS["INPUT_GRADIENT"] if needs_dx else 0)
-    if len(d):
-        D = scratch.data_ptr() + plan.all
-        # Y has rows of the same length, whose last block is not read.
-        Y = np.hstack([memory.data_ptr() + plan.inputs, D[:, -1:]])
-        plan.run(passes, d, dx, backward=back, edges=edges, Y_blocks=Y, D_blocks=D)
-    pairs = zip(plan.layers, dw, strict=True)
-    dw = [g if e.inverse is None else g.index_select(0, e.inverse) for e, g in pairs]
-    return dx, dw, db
-
-
-# Compiled graphs call them as operators.
 _LISTS = "Tensor[] crow, Tensor[] col, bool[] relu"
-_operator = torch.library.custom_op(
-    "gbdnn::layers", _forward, mutates_args=(),
+
+
+@torch.library.custom_op(
+    "gbdnn::layers", mutates_args=(),
     schema=f"(Tensor x, Tensor[] values, Tensor?[] biases, {_LISTS}) -> (Tensor, Tensor)",
 )  # fmt: skip
-_back_operator = torch.library.custom_op(
-    "gbdnn::layers_backward", _backward, mutates_args=(),
-    schema=f"(Tensor d, Tensor memory, Tensor[] values, {_LISTS}, int rows, bool needs_dx)"
-    " -> (Tensor, Tensor[], Tensor[])",
-)  # fmt: skip
+def _operator(x, values, biases, crow, col, relu):  # type: ignore[no-untyped-def]
+    return _planned(x, x.shape[1], crow, col, relu).forward(x, values, biases)
 
 
 @_operator.register_fake
@@ -233,6 +218,15 @@ def _(x, values, biases, crow, col, relu):  # type: ignore[no-untyped-def]
     return x.new_empty(x.shape[0], len(crow[-1]) - 1), memory
 
 
+@torch.library.custom_op(
+    "gbdnn::layers_backward", mutates_args=(),
+    schema=f"(Tensor d, Tensor memory, Tensor[] values, {_LISTS}, int rows, bool needs_dx)"
+    " -> (Tensor, Tensor[], Tensor[])",
+)  # fmt: skip
+def _back_operator(d, memory, values, crow, col, relu, rows, needs_dx):  # type: ignore[no-untyped-def]
+    return _planned(d, rows, crow, col, relu).backward(d, memory, values, needs_dx)
+
+
 @_back_operator.register_fake
 def _(d, memory, values, crow, col, relu, rows, needs_dx):  # type: ignore[no-untyped-def]
     db = [d.new_empty(len(each) - 1) for each in crow]
@@ -240,55 +234,60 @@ def _(d, memory, values, crow, col, relu, rows, needs_dx):  # type: ignore[no-un
 
 
 class _Function(torch.autograd.Function):
-    """Layers as one operation of autograd; `tensors` are values, biases, crow and col."""
+    """Layers as one operation of autograd; `parameters` are values and biases."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, relu: list[bool], *tensors: Any) -> torch.Tensor:
-        n = len(relu)
-        values, biases, *indices = ([*tensors[k * n : (k + 1) * n]] for k in range(4))
-        compute = _operator if torch.compiler.is_compiling() else _forward
-        out, memory = compute(x, values, biases, *indices, relu)
-        ctx.relu, ctx.rows, ctx.biases = relu, x.shape[1], [b is not None for b in biases]
-        ctx.indices = indices  # whose patterns are found by identity
-        ctx.save_for_backward(memory, *values, *[out] * relu[-1])
+    def forward(ctx: Any, x: torch.Tensor, lists: Any, *parameters: Any) -> torch.Tensor:
+        n = len(parameters) // 2
+        values, biases, last = [*parameters[:n]], [*parameters[n:]], lists[-1][-1]
+        if torch.compiler.is_compiling():
+            out, memory = _operator(x, values, biases, *lists)
+        else:
+            ctx.plan = plan = _planned(x, x.shape[1], *lists)
+            out, memory = plan.forward(x, values, biases)
+        ctx.lists, ctx.rows, ctx.biases = lists, x.shape[1], [b is not None for b in biases]
+        ctx.save_for_backward(memory, *values, *[out] * last)
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d: torch.Tensor) -> Any:
-        n, needs_dx, (memory, *rest) = len(ctx.relu), ctx.needs_input_grad[0], ctx.saved_tensors
-        d = torch.ops.aten.threshold_backward(d, rest[-1], 0) if ctx.relu[-1] else d.resolve_neg()
-        compute = _back_operator if torch.compiler.is_compiling() else _backward
-        dx, dw, db = compute(d, memory, rest[:n], *ctx.indices, ctx.relu, ctx.rows, needs_dx)
+        n, needs_dx, (memory, *rest) = len(ctx.biases), ctx.needs_input_grad[0], ctx.saved_tensors
+        is_relu = len(rest) > n
+        d = torch.ops.aten.threshold_backward(d, rest[-1], 0) if is_relu else d.resolve_neg()
+        if torch.compiler.is_compiling():
+            dx, dw, db = _back_operator(d, memory, rest[:n], *ctx.lists, ctx.rows, needs_dx)
+        else:
+            dx, dw, db = ctx.plan.backward(d, memory, rest[:n], needs_dx)
         db = [g if is_there else None for g, is_there in zip(db, ctx.biases, strict=True)]
-        return dx if needs_dx else None, None, *dw, *db, *[None] * (2 * n)
+        return dx if needs_dx else None, None, *dw, *db
 
 
 def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.Tensor:
     """Return the activations of consecutive SparseLinear modules, with ReLU where `relu` says."""
-    values = [f.values for f in layers]
-    parameters = [*values, *(f.bias for f in layers)]
-    tensors = [*parameters, *(f.crow_indices for f in layers), *(f.col_indices for f in layers)]
-    dtype, wanted = values[0].dtype, layers[0].in_features
     if not torch.compiler.is_compiling() and private.records():
         raise ArgumentError(
             "SparseLinear supports neither torch.func nor torch.jit.trace nor modes that intercept"
             " operations; use to_dense() for them"
         )
-    for y in (x, *tensors):
-        if y is not None and not (y.is_cpu and y.layout == torch.strided):
+    lists = [f.crow_indices for f in layers], [f.col_indices for f in layers], relu
+    parameters = [*(f.values for f in layers), *(f.bias for f in layers)]
+    dtype, wanted = parameters[0].dtype, layers[0].in_features
+    for y in (x, *parameters, *lists[0], *lists[1]):
+        if y is not None and not (y.is_cpu and y.layout is torch.strided):
             raise ArgumentError(
                 "SparseLinear computes with strided tensors on the CPU, not with"
                 f" {y.layout} on {y.device}"
             )
     if dtype not in (torch.float32, torch.float64):
         raise ArgumentError(f"SparseLinear computes in float32 and float64, not in {dtype}")
-    if x.ndim < 1 or x.shape[-1] != wanted:
-        raise ShapeError(f"the input has shape {(*x.shape,)}, expected (..., {wanted})")
-    flat = x.reshape(x.shape[:-1].numel(), wanted).resolve_neg()
-    flat = flat.to(dtype) if torch.is_autocast_enabled("cpu") else flat
+    shape = x.shape
+    if not shape or shape[-1] != wanted:
+        raise ShapeError(f"the input has shape {(*shape,)}, expected (..., {wanted})")
+    flat = x if len(shape) == 2 else x.reshape(shape[:-1].numel(), wanted)
+    flat = flat.to(dtype) if torch.is_autocast_enabled("cpu") else flat.resolve_neg()
     for y in (flat, *parameters):
-        if y is not None and y.dtype != dtype:
+        if y is not None and y.dtype is not dtype:
             raise ArgumentError(f"the input or a parameter has dtype {y.dtype}, expected {dtype}")
-    out = _Function.apply(flat, relu, *tensors)
-    return out.view(*x.shape[:-1], layers[-1].out_features)
+    out = _Function.apply(flat, lists, *parameters)
+    return out if len(shape) == 2 else out.view(*shape[:-1], out.shape[1])

@@ -36,7 +36,7 @@ OPTIONS = {
     "side_by_side.py": [*TINY, "--nthreads", 1, "--slow-inputs", 48, "--batch", "16,64"],
     "threads.py": ["--quick", "--inputs", 64, "--threads", "1,2"],
     "training_accuracy.py": ["--epochs", 3, "--seeds", 1, "--density", 20, "--rules", "rigl,set"],
-    "training_steps.py": [*NETWORK, "--nthreads", 1],
+    "training_steps.py": [*NETWORK, "--nthreads", 1, "--inputs", "16,40"],
     "twelve.py": ["results", "--network", "1024x120", "--inputs", 64, "--check"],
     "wide.py": ["--quick"],
 }  # fmt: skip
