@@ -288,8 +288,12 @@ def test_wrong_arguments():
         for wrong in (-0.1, 1.5, math.nan):
             with pytest.raises(errors.ArgumentError, match=r"density|fraction"):
                 call(wrong)
-    with pytest.raises(errors.ShapeError, match="score"):
-        part.rewire(0.5, torch.ones(4, 3))
+    with pytest.raises(errors.ArgumentError, match="score must be 'random' or 'gradient'"):
+        part.rewire(0.5, "magnitude")
+    part(torch.ones(2, 4)).sum().backward()
+    part(torch.ones(2, 4))
+    with pytest.raises(errors.ArgumentError, match="needs a backward pass since the last call"):
+        part.rewire(0.5, "gradient")
 
 
 def test_dense_and_back():
@@ -309,17 +313,20 @@ def test_dense_and_back():
     near(torch.from_numpy(Y.to_dense(fill_value=0)).float(), part(torch.ones(2, 20)).detach())
 
 
-@pytest.mark.parametrize("with_score", [False, True])
-def test_rewiring(with_score):
-    part = layer(40, 30)
-    optimizer = torch.optim.Adam(part.parameters(), 0.01)
-    x = torch.randn(50, 40, dtype=torch.float64)
-    part(x).square().sum().backward()
+@pytest.mark.parametrize("batch", [5, 300])
+@pytest.mark.parametrize("score", ["random", "gradient"])
+def test_rewiring(score, batch):
+    model = network(20, 40, 30, 7)
+    part = model[2]
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    dense = dense_of(model)
+    x = torch.randn(batch, 20, dtype=torch.float64)
+    for each in (model, dense):
+        each(x).square().sum().backward()
     optimizer.step()
     before = part.weight.detach().to_dense()
     moments = torch.zeros_like(before)
     moments[before != 0] = optimizer.state[part.values]["exp_avg"]
-    score = torch.randn(30, 40, dtype=torch.float64) if with_score else None
     part.rewire(0.25, score, [optimizer])
     nnz, count = len(part.values), int(0.25 * len(part.values))
     rows = torch.arange(30).repeat_interleave(part.crow_indices.diff())
@@ -330,13 +337,15 @@ def test_rewiring(with_score):
     new, dropped = now & ~old, old & ~now
     assert new.sum() == dropped.sum() == count
     assert before[dropped].abs().max() <= before[old & now].abs().min()
-    if with_score:
-        assert score[new].abs().min() >= score[~old & ~new].abs().max()
+    if score == "gradient":
+        sizes = dense[2].weight.grad.abs()
+        assert sizes[new].min() >= sizes[~old & ~new].max()
     after, carried = (torch.zeros_like(before) for _ in range(2))
     after[now], carried[now] = part.values.detach(), optimizer.state[part.values]["exp_avg"]
     assert torch.equal(after, before * (old & now))
     assert torch.equal(carried, moments * (old & now))
-    near(part(x), x @ after.T + part.bias)
+    y = torch.randn(5, 40, dtype=torch.float64)
+    near(part(y), y @ after.T + part.bias)
     full = gt.SparseLinear(4, 3, density=1)
     full.rewire(0.5)  # there is no free place
     assert len(full.values) == 12

@@ -913,6 +913,16 @@ def test_adapters(name, first):
         equal(*(m(inputs()) for m in pair))
 
 
+def test_quantized_layers_are_named():
+    model = nn.Sequential(torch.ao.quantization.quantize_dynamic(nn.Sequential(linear()).eval())[0])
+    model.append(sparse(linear())).eval()
+    model[0]._packed_params.train()  # as PyTorch leaves it
+    fast = gt.accelerate(model)
+    assert [x.why for x in fast.gbdnn_report] == ["its weights are quantized", ""]
+    assert replaced(fast) == ["1"]
+    equal(fast(inputs()), model(inputs()))
+
+
 def test_density_is_that_of_each_layer():
     model = nn.Sequential(linear(), nn.ReLU(), linear(), nn.ReLU(), linear(), nn.ReLU(), linear())
     sparse(model[:4].append(model[6]))
@@ -1030,9 +1040,16 @@ def test_no_dense_weights():
     fast = gt.accelerate(model, keep_dense=False)
     for key, x in model.state_dict().items():
         assert torch.equal(fast.state_dict()[key], x)
-    fast.load_state_dict(chain().state_dict())  # PyTorch warns
-    with pytest.raises(errors.ArgumentError, match=match):
-        fast(inputs())
+    other = sparse(chain(), seed=5)
+    for assign in (False, True):
+        fast.load_state_dict(other.state_dict(), assign=assign)
+        assert fast[0].weight.is_meta
+        assert bits(fast, other, inputs())
+        fast.load_state_dict(model.state_dict())
+        assert bits(fast, model, inputs())
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        fast.load_state_dict(nn.Sequential(nn.Linear(3, 3)).state_dict(), strict=False)
+    assert bits(fast, model, inputs())
 
 
 # -- models that others define
@@ -1074,6 +1091,51 @@ def test_transformers():
             equal(fast(**given).logits, t5(**given).logits)
             given = {"max_length": 5, "decoder_start_token_id": 0}
             assert torch.equal(fast.generate(ids, **given), t5.generate(ids, **given))
+
+
+@pytest.mark.parametrize("keep_dense", [True, False])
+def test_save_pretrained(tmp_path, keep_dense):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=WIDTH, intermediate_size=512, num_hidden_layers=1, num_attention_heads=4,
+        vocab_size=99,
+    )  # fmt: skip
+    bert = sparse(transformers.BertModel(config))
+    gt.accelerate(bert, density=1, keep_dense=keep_dense).save_pretrained(tmp_path)
+    found = transformers.BertModel.from_pretrained(tmp_path)
+    assert all(torch.equal(found.state_dict()[k], x) for k, x in bert.state_dict().items())
+
+
+def test_the_trainer_of_transformers(tmp_path):
+    """Its default optimizer is fused."""
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = chain()
+
+        def forward(self, x, labels):
+            return {"loss": self.net(x).sub(labels).square().mean()}
+
+    model = Model().eval()
+    fast, model = gt.accelerate(model).requires_grad_(), copied_model(model).requires_grad_()
+    data = [{"x": random(WIDTH, seed=k), "labels": random(WIDTH)} for k in range(8)]
+    with torch.no_grad():
+        before = fast.net(inputs())
+        for m in (fast, model):
+            options = transformers.TrainingArguments(
+                tmp_path, max_steps=2, learning_rate=0.1, use_cpu=True, report_to=[],
+                save_strategy="no", disable_tqdm=True, max_grad_norm=0,
+            )  # fmt: skip
+            with torch.enable_grad():
+                trainer = transformers.Trainer(m, options, train_dataset=data)
+                trainer.train()
+            assert trainer.optimizer.optimizer.defaults["fused"]
+            m.eval()
+        assert not torch.allclose(fast.net(inputs()), before, rtol=0, atol=1e-3)
+        equal(fast.net(inputs()), model.net(inputs()))
 
 
 # -- random models

@@ -170,6 +170,7 @@ class AcceleratedLinear(nn.Linear):
     tensor([1., 2.])
     """
 
+    weight: nn.Parameter
     sparse_weight: Any = None  # instead of a dense weight, which is on the device "meta"
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
@@ -206,6 +207,20 @@ class AcceleratedLinear(nn.Linear):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.sparse_weight is not None and self.weight.is_meta:
             destination[prefix + "weight"] = self.dense_weight()
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        """Replace `sparse_weight` by the loaded weight, too."""
+        is_dropped = self.sparse_weight is not None and self.weight.is_meta
+        if is_dropped:
+            self.weight = nn.Parameter(self.dense_weight(), requires_grad=False)
+        super()._load_from_state_dict(*args)
+        if is_dropped:
+            self.drop_dense()
+
+    def drop_dense(self) -> None:
+        """Keep `sparse_weight` only."""
+        self.sparse_weight = network_of([self])[0].W
+        self.weight = nn.Parameter(self.weight.to("meta"), requires_grad=False)
 
     def dense_weight(self) -> torch.Tensor:
         """Return the dense form of `sparse_weight`."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Tensors = Sequence[torch.Tensor]
     Optionals = Sequence[torch.Tensor | None]
 
-__all__ = ["computed"]
+__all__ = ["computed", "edges_of"]
 
 _FORWARD = CONSTANTS["FORWARD"] | CONSTANTS["OUTPUT"]
 _BACKWARD = CONSTANTS["REFRESH"] | CONSTANTS["OUTPUT_GRADIENT"] | CONSTANTS["BACKWARD"]
@@ -58,12 +58,28 @@ class _Edges(Pattern):
         self.taken = None if order is None else torch.from_numpy(order)
         self.inverse = None if self.taken is None else self.taken.argsort()
         self.plans: dict[Any, _Plan] = {}
+        self.last: list[Any] = []  # plan, place and buffers of the last backward pass
+
+    def dense_gradient(self) -> np.ndarray | None:
+        """Return the gradient of all possible weights from the last backward pass, if any."""
+        if not self.last:
+            return None
+        plan, k, memory, scratch = self.last
+        Y, D = memory, scratch[: plan.shares * sum(plan.sizes) * plan.stride]
+        starts, inputs = np.cumsum([0, *plan.sizes]), np.arange(plan.batch)
+        share = SHARE_LINES * 64 // self.info.dtype.itemsize
+        places = torch.from_numpy(inputs // share * plan.stride + inputs % share)
+        Y, D = (
+            x.view(plan.shares, -1, plan.stride)[:, starts[at] : starts[at + 1]]
+            .movedim(1, 0).flatten(1).index_select(1, places) for x, at in ((Y, k), (D, k + 1))
+        )  # fmt: skip
+        return (D @ Y.T).numpy()
 
 
 _edges: Any = private.TensorMap()
 
 
-def _edges_of(crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dtype) -> _Edges:
+def edges_of(crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dtype) -> _Edges:
     """Return the pattern of index tensors, derived again after a change in place."""
     key, found = (crow._version, col._version, rows, dtype), _edges.get(col)
     if found is None or found[0] is not crow or found[1] != key:
@@ -78,7 +94,7 @@ class _Plan:
         dtype = layers[0].info.dtype
         lanes, lines = 64 // dtype.itemsize, -(-batch * dtype.itemsize // 64)
         self.sizes = sizes = [layers[0].nrows, *(e.ncols for e in layers)]
-        self.orders = [(e.nedges, e.taken, e.inverse) for e in layers]
+        self.batch, self.orders = batch, [(e.nedges, e.taken, e.inverse) for e in layers]
         self.stride, self.shares = (min(lines, SHARE_LINES) | 1) * lanes, -(-lines // SHARE_LINES)
         self.threads, self._steps = threads, required(dtype.name)["steps"]
         limits = np.array([[-np.inf, np.inf], [0, np.inf]], dtype)
@@ -150,8 +166,8 @@ class _Plan:
 
     def backward(
         self, d: torch.Tensor, memory: torch.Tensor, values: Tensors, needs_dx: bool
-    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
-        """Return the gradients of the inputs, if needed, and of values and biases."""
+    ) -> tuple[Any, ...]:
+        """Return the gradients of inputs, if needed, of values and biases, and the blocks."""
         weights, scratch = self._ordered(values), d.new_empty(self._scratch)
         dx = d.new_empty(len(d), self.sizes[0] if needs_dx else 0)
         make = d.new_empty if len(d) else d.new_zeros
@@ -168,7 +184,7 @@ class _Plan:
         if len(d):
             self._run(passes, d, dx, backward=back, edges=edges, Y_blocks=Y, D_blocks=D)
         pairs = zip(self.orders, dw, strict=True)
-        return dx, [g if x is None else g.index_select(0, x) for (_, _, x), g in pairs], db
+        return dx, [g if x is None else g.index_select(0, x) for (_, _, x), g in pairs], db, scratch
 
 
 _AT = {
@@ -181,10 +197,12 @@ def _addresses(tensors: Tensors) -> list[int]:
     return [x.data_ptr() for x in tensors]
 
 
-def _planned(x: torch.Tensor, rows: int, crow: Tensors, col: Tensors, relu: list[bool]) -> _Plan:
-    """Return the plan of the inputs `x`."""
+def _planned(
+    x: torch.Tensor, rows: int, crow: Tensors, col: Tensors, relu: list[bool]
+) -> tuple[list[_Edges], _Plan]:
+    """Return the patterns of layers and the plan of the inputs `x`."""
     sizes = [rows, *(len(each) - 1 for each in crow)]
-    layers = [_edges_of(r, c, n, x.dtype) for r, c, n in zip(crow, col, sizes, strict=False)]
+    layers = [edges_of(r, c, n, x.dtype) for r, c, n in zip(crow, col, sizes, strict=False)]
     work = len(x) * sum(layer.nedges for layer in layers)
     threads = min(torch.get_num_threads(), 1 + work // _WORK)
     plans, key = layers[0].plans, (*layers[1:], *relu, len(x), threads)
@@ -192,7 +210,7 @@ def _planned(x: torch.Tensor, rows: int, crow: Tensors, col: Tensors, relu: list
         if len(plans) > 8:  # batch sizes
             plans.clear()
         plan = plans[key] = _Plan(layers, relu, len(x), threads)
-    return plan
+    return layers, plan
 
 
 # -- operators of compiled graphs
@@ -205,7 +223,7 @@ _LISTS = "Tensor[] crow, Tensor[] col, bool[] relu"
     schema=f"(Tensor x, Tensor[] values, Tensor?[] biases, {_LISTS}) -> (Tensor, Tensor)",
 )  # fmt: skip
 def _operator(x, values, biases, crow, col, relu):  # type: ignore[no-untyped-def]
-    return _planned(x, x.shape[1], crow, col, relu).forward(x, values, biases)
+    return _planned(x, x.shape[1], crow, col, relu)[1].forward(x, values, biases)
 
 
 @_operator.register_fake
@@ -224,7 +242,7 @@ def _(x, values, biases, crow, col, relu):  # type: ignore[no-untyped-def]
     " -> (Tensor, Tensor[], Tensor[])",
 )  # fmt: skip
 def _back_operator(d, memory, values, crow, col, relu, rows, needs_dx):  # type: ignore[no-untyped-def]
-    return _planned(d, rows, crow, col, relu).backward(d, memory, values, needs_dx)
+    return _planned(d, rows, crow, col, relu)[1].backward(d, memory, values, needs_dx)[:3]
 
 
 @_back_operator.register_fake
@@ -243,7 +261,9 @@ class _Function(torch.autograd.Function):
         if torch.compiler.is_compiling():
             out, memory = _operator(x, values, biases, *lists)
         else:
-            ctx.plan = plan = _planned(x, x.shape[1], *lists)
+            ctx.layers, ctx.plan = layers, plan = _planned(x, x.shape[1], *lists)
+            for edges in layers:
+                edges.last.clear()
             out, memory = plan.forward(x, values, biases)
         ctx.lists, ctx.rows, ctx.biases = lists, x.shape[1], [b is not None for b in biases]
         ctx.save_for_backward(memory, *values, *[out] * last)
@@ -258,7 +278,9 @@ class _Function(torch.autograd.Function):
         if torch.compiler.is_compiling():
             dx, dw, db = _back_operator(d, memory, rest[:n], *ctx.lists, ctx.rows, needs_dx)
         else:
-            dx, dw, db = ctx.plan.backward(d, memory, rest[:n], needs_dx)
+            dx, dw, db, scratch = ctx.plan.backward(d, memory, rest[:n], needs_dx)
+            for k, edges in enumerate(ctx.layers):
+                edges.last[:] = ctx.plan, k, memory, scratch
         db = [g if is_there else None for g, is_there in zip(db, ctx.biases, strict=True)]
         return dx if needs_dx else None, None, *dw, *db
 

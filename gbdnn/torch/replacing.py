@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.ao.nn.quantized import Linear as Quantized
+from torch.ao.nn.quantized.modules.linear import LinearPackedParams
 from torch.nn.utils import prune
 
 from gbdnn.arrays.checks import as_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
-from gbdnn.io.frameworks.torch_trace import FOLLOWING, network_of
+from gbdnn.io.frameworks.torch_trace import FOLLOWING
 from gbdnn.kernels import costs
 from gbdnn.torch.accelerated import (
     KINDS,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Replacement", "Report", "accelerate", "restore"]
 
 _DTYPES = torch.float32, torch.float64
+_LINEARS = nn.Linear, Quantized
+_PACKED = LinearPackedParams  # of quantized modules, which stay in training mode
 
 
 class Replacement(NamedTuple):
@@ -134,7 +138,8 @@ def accelerate(
     True
     """
     require_kind(model, nn.Module, "model must be a torch.nn.Module")
-    if names := [name for name, part in model.named_modules() if part.training]:
+    parts = [x for x in model.named_modules() if not isinstance(x[1], _PACKED)]
+    if names := [name for name, part in parts if part.training]:
         raise ArgumentError(f"{names[-1] or 'model'} is in training mode; call model.eval() first")
     if not isinstance(example, torch.Tensor | tuple | Mapping | None):
         raise ArgumentTypeError(
@@ -155,8 +160,7 @@ def accelerate(
             if isinstance(part, AcceleratedLinear) and not keep_dense:
                 for key in masks_of(part):
                     prune.remove(part, key)
-                part.sparse_weight = network_of([part])[0].W
-                part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
+                part.drop_dense()
             for chain in vars(part).get("_chains", {}).values():
                 chain.note()
         outputs = [[], []] if example is None else [_outputs(x, example) for x in (model, made)]
@@ -238,7 +242,7 @@ class _Replacing:
         self._entries, self.rows = dict[Any, int](), dict[Any, Replacement]()
         self._inputs = dict[nn.Module, Any]()
         for part, name in self._names.items():
-            if isinstance(part, nn.Linear):
+            if isinstance(part, _LINEARS):
                 n, m, why = part.in_features, part.out_features, _fault(part)
                 count = math.nan if why else int(torch.count_nonzero(part.weight))
                 if most is not None and count > most * n * m:
@@ -318,6 +322,8 @@ def _is_close(expected: torch.Tensor, found: torch.Tensor) -> bool:
 
 def _fault(linear: Any) -> str:
     """Return why gbdnn cannot compute a Linear, or an empty string."""
+    if isinstance(linear, Quantized):
+        return "its weights are quantized"
     if type(linear) not in KINDS:
         return f"its class {type(linear).__name__} is not torch.nn.Linear"
     known = {*linear._parameters, *masks_of(linear)}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
-from gbdnn.arrays.checks import as_number
+from gbdnn.arrays.checks import as_number, as_word
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.io.frameworks.torch_trace import LINEARS
 from gbdnn.torch import private
-from gbdnn.torch.passes import computed
+from gbdnn.torch.passes import computed, edges_of
+from gbdnn.training.rewiring import random_places, steepest_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -184,45 +186,47 @@ class SparseLinear(nn.Module):
     def rewire(
         self,
         fraction: float,
-        score: torch.Tensor | None = None,
+        score: Literal["random", "gradient"] = "random",
         optimizers: Iterable[torch.optim.Optimizer] = (),
     ) -> None:
         """Replace the weights of the smallest magnitude by new edges, which start at 0.
 
-        Parameters and buffers are changed in place.
+        Parameters and buffers are changed in place. A layer keeps the activations of the last
+        backward pass until its next call, for the gradient of all weights.
 
         Parameters
         ----------
         fraction : float
             Fraction of the edges to replace, between 0 and 1.
-        score : tensor, shape (out_features, in_features), optional
-            The new edges are those of the largest magnitude of `score`. With the gradient of all
-            weights, ``grad_output.T @ input``, this is RigL. Default: random places, as in SET.
+        score : {"random", "gradient"}, default "random"
+            New edges are at random places, as in SET, or where the last backward pass has the
+            largest gradients of all possible weights, as in RigL.
         optimizers : iterable of torch.optim.Optimizer
             Their moments follow the edges; those of new edges are 0.
 
         Raises
         ------
         ArgumentError
-            `fraction` is not between 0 and 1.
-        ShapeError
-            `score` has another shape.
+            `fraction` is not between 0 and 1; `score` is another word, or is "gradient" and there
+            was no backward pass since the last call of the layer.
         """
+        as_word(score, "score", ("random", "gradient"))
         if not 0 <= as_number(fraction, "fraction") <= 1:
             raise ArgumentError(f"fraction must be between 0 and 1, not {fraction}")
-        shape, edges = (self.out_features, self.in_features), len(self.values)
-        if score is not None and score.shape != shape:
-            raise ShapeError(f"score has shape {(*score.shape,)}, expected {shape}")
-        number = self._row_indices() * self.in_features + self.col_indices
-        free = self.out_features * self.in_features - edges
-        count = min(int(fraction * edges), free)
-        kept = self.values.abs().argsort(descending=True)[: edges - count]
-        if score is None:  # the r-th free place is r + the number of edges before it
-            before = number - torch.arange(edges, device=number.device)
-            ranks = torch.randperm(free, device=number.device)[:count]
-            places = ranks + torch.searchsorted(before, ranks, right=True)
+        pattern = edges_of(self.crow_indices, self.col_indices, self.in_features, self.values.dtype)
+        count = int(fraction * pattern.nedges)
+        count = min(count, self.in_features * self.out_features - pattern.nedges)
+        if score == "random":
+            random = np.random.default_rng(int(torch.randint(2**62, ())))
+            found = random_places(pattern, count, random)
+        elif (gradient := pattern.dense_gradient()) is not None:
+            found = steepest_places(pattern, count, gradient)
         else:
-            places = score.abs().flatten().index_fill(0, number, -1).topk(count).indices
+            raise ArgumentError(
+                'score="gradient" needs a backward pass since the last call of the layer'
+            )
+        kept = self.values.abs().argsort(descending=True)[: pattern.nedges - count]
+        number, places = torch.from_numpy(pattern.numbers), torch.from_numpy(found.astype(np.int64))
         new, order = torch.cat([number[kept], places]).sort()
         states = [x for each in optimizers for x in each.state.get(self.values, {}).values()]
         held = [x for x in states if isinstance(x, torch.Tensor) and x.shape == self.values.shape]

@@ -23,10 +23,18 @@ from gbdnn.training.patterns import random_edges
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gbdnn.kernels.trainable import TrainableLayer
+    from gbdnn.kernels.trainable import Pattern, TrainableLayer
     from gbdnn.training.adjustments import Adjustment, StepContext
 
-__all__ = ["SET", "MagnitudePruning", "RewiringName", "RigL", "adjustments_named"]
+__all__ = [
+    "SET",
+    "MagnitudePruning",
+    "RewiringName",
+    "RigL",
+    "adjustments_named",
+    "random_places",
+    "steepest_places",
+]
 
 RewiringName = Literal["set", "rigl"]
 Scope = Literal["network", "layer"]
@@ -76,7 +84,7 @@ class SET:
             return layers
 
         def grow(_: int, layer: TrainableLayer, count: int) -> np.ndarray:
-            return _random_places(layer, count, context.random)
+            return random_places(layer, count, context.random)
 
         return _rewired(layers, self.fraction, grow)
 
@@ -128,7 +136,7 @@ class RigL:
         fraction = self.fraction * (1 + math.cos(math.pi * context.progress / self.until)) / 2
 
         def grow(k: int, layer: TrainableLayer, count: int) -> np.ndarray:
-            return _steepest_places(layer, count, context.gradient(k))
+            return steepest_places(layer, count, context.gradient(k))
 
         return _rewired(layers, fraction, grow)
 
@@ -239,7 +247,7 @@ def _rewired(
     return layers
 
 
-def _random_places(layer: TrainableLayer, count: int, random: np.random.Generator) -> np.ndarray:
+def random_places(layer: Pattern, count: int, random: np.random.Generator) -> np.ndarray:
     """Return numbers of missing edges, drawn uniformly."""
     places = layer.nrows * layer.ncols - layer.nedges
     free = random_edges(places, count, random)
@@ -248,7 +256,7 @@ def _random_places(layer: TrainableLayer, count: int, random: np.random.Generato
     return free + np.searchsorted(gaps, free, side="right")
 
 
-def _steepest_places(layer: TrainableLayer, count: int, gradient: np.ndarray) -> np.ndarray:
+def steepest_places(layer: Pattern, count: int, gradient: np.ndarray) -> np.ndarray:
     """Return numbers of the missing edges with the largest gradients."""
     sizes = np.abs(gradient, out=gradient).ravel()
     sizes[layer.compact_numbers] = -1
