@@ -15,6 +15,7 @@ has counted a change of the indices. All else is read at each call.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,14 +59,17 @@ class _Edges(Pattern):
         self.taken = None if order is None else torch.from_numpy(order)
         self.inverse = None if self.taken is None else self.taken.argsort()
         self.plans: dict[Any, _Plan] = {}
-        self.last: list[Any] = []  # plan, place and buffers of the last backward pass
+        self.spare: list[torch.Tensor] = []  # a buffer for the next call
+        # The place in the last backward pass, and its plan and buffers, which its layers share.
+        self.last: list[Any] = [0, []]
 
     def dense_gradient(self) -> np.ndarray | None:
         """Return the gradient of all possible weights from the last backward pass, if any."""
-        if not self.last:
+        k, held = self.last
+        if not held:
             return None
-        plan, k, memory, scratch = self.last
-        Y, D = memory, scratch[: plan.shares * sum(plan.sizes) * plan.stride]
+        plan, memory, scratch = held
+        Y, D = memory, scratch[: plan.blocks]
         starts, inputs = np.cumsum([0, *plan.sizes]), np.arange(plan.batch)
         share = SHARE_LINES * 64 // self.info.dtype.itemsize
         places = torch.from_numpy(inputs // share * plan.stride + inputs % share)
@@ -121,9 +125,11 @@ class _Plan:
         self._inputs = (places * ends[-2] + ends[:-2]) * row
         self._last = places * sizes[-1] * row
         self._all = (places * ends[-1] + ends[:-1]) * row
-        weights = np.cumsum([0, *(e.nedges for e in layers)])
-        self._scratch = int(self.shares * ends[-1] * self.stride + weights[-1])
-        self._transposed = self.shares * ends[-1] * row + weights[:-1] * dtype.itemsize
+        # After the blocks, a buffer has W^T, and weights and gradients in their order.
+        self._spare, self._edge_ends = layers[0].spare, np.cumsum([0, *(e.nedges for e in layers)])
+        self.blocks = int(self.shares * ends[-1] * self.stride)
+        self._transposed = (self.blocks + self._edge_ends[:-1]) * dtype.itemsize
+        self._moved = any(e.taken is not None for e in layers)
 
     def _run(self, passes: int, rows: torch.Tensor, out: torch.Tensor, **arrays: Any) -> None:
         """Run passes that read and write rows."""
@@ -137,13 +143,27 @@ class _Plan:
             all_needed=self.threads > 1,
         )  # fmt: skip
 
-    def _ordered(self, values: Tensors) -> list[torch.Tensor]:
+    def _buffer(self, x: torch.Tensor, size: int) -> torch.Tensor:
+        """Return the buffer of an earlier call, or a new one."""
+        found = self._spare.pop() if self._spare else None
+        if found is not None and len(found) >= size:
+            return found
+        with torch.inference_mode(False):  # calls in other modes write to it
+            return torch.empty(size, dtype=x.dtype)
+
+    def _parts(self, buffer: torch.Tensor, at: int) -> list[torch.Tensor]:
+        """Return a part for the edges of each layer."""
+        return [buffer[at + i : at + j] for i, j in pairwise(self._edge_ends.tolist())]
+
+    def _ordered(self, values: Tensors, parts: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return values in the order of computation, contiguous."""
         for (nedges, *_), v in zip(self.orders, values, strict=True):
             if v.shape != (nedges,):
                 raise ShapeError(f"values have shape {(*v.shape,)}, but there are {nedges} edges")
-        pairs = zip(self.orders, values, strict=True)
-        return [v.contiguous() if x is None else v.index_select(0, x) for (_, x, _), v in pairs]
+        return [
+            v.contiguous() if x is None else torch.index_select(v.detach(), 0, x, out=part)
+            for (_, x, _), v, part in zip(self.orders, values, parts, strict=True)
+        ]
 
     def forward(
         self, x: torch.Tensor, values: Tensors, biases: Optionals
@@ -154,7 +174,8 @@ class _Plan:
         memory = x.new_empty(shares, sum(sizes[:-1]), stride)
         if not x.numel() and len(x):  # no features
             x = x.new_zeros(len(x), 1)
-        weights, none = self._ordered(values), x.new_zeros(1)
+        buffer = self._buffer(x, int(self._edge_ends[-1])) if self._moved else x
+        weights, none = self._ordered(values, self._parts(buffer, 0)), x.new_zeros(1)
         biases = [none if b is None else b.contiguous() for b in biases]
         records, at = self._forward.copy(), _AT["layer"]
         records[:, at["weights"]], records[:, at["bias"]] = map(_addresses, (weights, biases))
@@ -162,20 +183,26 @@ class _Plan:
         Y = np.hstack([memory.data_ptr() + self._inputs, last.data_ptr() + self._last])
         if len(x):
             self._run(_FORWARD, x, out, forward=records, edges=self._edges, Y_blocks=Y, D_blocks=Y)
+        if self._moved:
+            self._spare[:] = [buffer]
         return out, memory
 
     def backward(
         self, d: torch.Tensor, memory: torch.Tensor, values: Tensors, needs_dx: bool
     ) -> tuple[Any, ...]:
         """Return the gradients of inputs, if needed, of values and biases, and the blocks."""
-        weights, scratch = self._ordered(values), d.new_empty(self._scratch)
+        n, start = int(self._edge_ends[-1]), self.blocks
+        scratch = self._buffer(d, start + n * (3 if self._moved else 1))
+        weights = self._ordered(values, self._parts(scratch, start + n))
         dx = d.new_empty(len(d), self.sizes[0] if needs_dx else 0)
         make = d.new_empty if len(d) else d.new_zeros
         dw, db = [make(len(w)) for w in weights], [make(n) for n in self.sizes[1:]]
+        pairs = zip(self.orders, dw, self._parts(scratch, start + 2 * n), strict=True)
+        found = [g if x is None else part for (_, x, _), g, part in pairs]
         back, edges, at = self._backward.copy(), self._edges.copy(), _AT["edges"]
         transposed = scratch.data_ptr() + self._transposed
         back[:, _AT["layer"]["weights"]] = edges[:, at["transposed"]] = transposed
-        edges[:, at["weights"]], edges[:, at["gradient"]] = map(_addresses, (weights, dw))
+        edges[:, at["weights"]], edges[:, at["gradient"]] = map(_addresses, (weights, found))
         edges[:, at["bias_gradient"]] = _addresses(db)
         D = scratch.data_ptr() + self._all
         # Y has rows of the same length, whose last block is not read.
@@ -183,8 +210,11 @@ class _Plan:
         passes = _BACKWARD | (CONSTANTS["INPUT_GRADIENT"] if needs_dx else 0)
         if len(d):
             self._run(passes, d, dx, backward=back, edges=edges, Y_blocks=Y, D_blocks=D)
-        pairs = zip(self.orders, dw, strict=True)
-        return dx, [g if x is None else g.index_select(0, x) for (_, _, x), g in pairs], db, scratch
+            for (_, _, x), g, part in zip(self.orders, dw, found, strict=True):
+                if x is not None:
+                    torch.index_select(part, 0, x, out=g)
+        self._spare[:] = [scratch]
+        return dx, dw, db, scratch
 
 
 _AT = {
@@ -203,6 +233,8 @@ def _planned(
     """Return the patterns of layers and the plan of the inputs `x`."""
     sizes = [rows, *(len(each) - 1 for each in crow)]
     layers = [edges_of(r, c, n, x.dtype) for r, c, n in zip(crow, col, sizes, strict=False)]
+    for edges in layers:
+        edges.last[1].clear()
     work = len(x) * sum(layer.nedges for layer in layers)
     threads = min(torch.get_num_threads(), 1 + work // _WORK)
     plans, key = layers[0].plans, (*layers[1:], *relu, len(x), threads)
@@ -261,10 +293,8 @@ class _Function(torch.autograd.Function):
         if torch.compiler.is_compiling():
             out, memory = _operator(x, values, biases, *lists)
         else:
-            ctx.layers, ctx.plan = layers, plan = _planned(x, x.shape[1], *lists)
-            for edges in layers:
-                edges.last.clear()
-            out, memory = plan.forward(x, values, biases)
+            ctx.layers, ctx.plan = _planned(x, x.shape[1], *lists)
+            out, memory = ctx.plan.forward(x, values, biases)
         ctx.lists, ctx.rows, ctx.biases = lists, x.shape[1], [b is not None for b in biases]
         ctx.save_for_backward(memory, *values, *[out] * last)
         return out
@@ -279,8 +309,9 @@ class _Function(torch.autograd.Function):
             dx, dw, db = _back_operator(d, memory, rest[:n], *ctx.lists, ctx.rows, needs_dx)
         else:
             dx, dw, db, scratch = ctx.plan.backward(d, memory, rest[:n], needs_dx)
+            held = [ctx.plan, memory, scratch]
             for k, edges in enumerate(ctx.layers):
-                edges.last[:] = ctx.plan, k, memory, scratch
+                edges.last[:] = k, held
         db = [g if is_there else None for g, is_there in zip(db, ctx.biases, strict=True)]
         return dx if needs_dx else None, None, *dw, *db
 
