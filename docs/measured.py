@@ -91,6 +91,10 @@ def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+_STEPS = "comparison/training_steps.py"
+_PLAIN = "gbdnn,torch_mask,torch_csr,sparselab,sparseprop"
+_LOOPS = "gbdnn,sparse_sequential,torch_autograd,sparselab,torch_mask"
+_NETS = " ".join(f"--network {net}@{n}" for net in ("784-1024x2-10", "4096x2") for n in (10, 5, 1))
 KINDS = {
     "real-networks": (_real_networks, "comparison/real_networks.py --nthreads 1 --nthreads 2"),
     "accelerate": (_accelerate, "comparison/accelerate.py --nthreads 2 --rounds 5"),
@@ -98,17 +102,10 @@ KINDS = {
         _graph,
         "comparison/graph.py --what gcn,sage --nthreads 1,2 --graph arxiv --graph products",
     ),
-    "training-steps": (
-        _steps,
-        "comparison/training_steps.py --nthreads 1 --nthreads 2 --programs"
-        " gbdnn,torch_mask,torch_csr,sparselab,sparseprop",
-    ),
+    "training-steps": (_steps, f"{_STEPS} --nthreads 1 --nthreads 2 --programs {_PLAIN}"),
     "sparse-linear": (
         _steps,
-        "comparison/training_steps.py --nthreads 1 --inputs 32,128,1024 --network"
-        " 784-1024x2-10@10 --network 784-1024x2-10@5 --network 784-1024x2-10@1 --network"
-        " 4096x2@10 --network 4096x2@5 --network 4096x2@1 --programs"
-        " gbdnn,gbdnn_torch,torch_autograd,sparselab,torch_mask",
+        f"{_STEPS} --nthreads 1 --inputs 32,128,1024 {_NETS} --programs {_LOOPS}",
     ),
     "training-accuracy": (_accuracy, "learning/training_accuracy.py --density 100,10,5,2,1"),
     "training-structure": (_structure, "learning/fssl.py"),

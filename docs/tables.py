@@ -32,7 +32,6 @@ _TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
 _UNSHOWN = {"python", "SuiteSparse:GraphBLAS", "numpy", "numba"}  # in the files of results
 _NAMES = {
     "gbdnn": "gbdnn",
-    "gbdnn_torch": "`SparseSequential`",
     "torch": "PyTorch",
     "torch_dense": "PyTorch dense",
     "torch_mask": "PyTorch dense + mask",
@@ -48,7 +47,7 @@ _NAMES = {
     "pyg-csr": "PyG, CSR",
     "pyg": "PyG, `edge_index`",
     "scipy": "SciPy",
-    "sparse_sequential": "SparseSequential",
+    "sparse_sequential": "`SparseSequential`",
     "sparselab": "sparselab",
     "sparseprop": "SparseProp",
 }
@@ -235,7 +234,7 @@ def _steps(cells: list[dict[str, Any]]) -> str:
 
 
 def _layers(cells: list[dict[str, Any]]) -> str:
-    names = ("gbdnn_torch", "torch_autograd", "sparselab", "torch_mask")
+    names = ("sparse_sequential", "torch_autograd", "sparselab", "torch_mask")
     head = ["network", "edges", "inputs", *(_NAMES[name] for name in names), "speed-up", "`train`"]
     rows = []
     for cell in cells:

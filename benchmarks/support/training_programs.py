@@ -1,8 +1,8 @@
 """The programs that `training_steps` compares: steps on minibatches, each in its own process.
 
 Each function takes a problem and returns ``ready(nthreads, batch)``, which returns ``run(steps)``;
-this processes the next `steps` minibatches and returns the loss of each and the total seconds. All use
-softmax and cross-entropy, SGD with momentum, a fixed pattern, and the same initial weights.
+this processes the next `steps` minibatches and returns the loss of each and the total seconds. All
+use softmax and cross-entropy, SGD with momentum, a fixed pattern, and the same initial weights.
 """
 
 from __future__ import annotations
