@@ -404,7 +404,7 @@ def _operations(reports: list[dict[str, Any]]) -> str:
 
 def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) -> str:
     """Return a row for each network and program or operation, with numbers by threads."""
-    text = ""
+    texts = []
     for report in reports:
         threads = ", ".join(map(str, report["threads"]))
         head = [
@@ -431,8 +431,8 @@ def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) 
                     speed_ups = [row["speed_up"] for row in of]
                     cells.append(f"{serial_share(report['threads'], speed_ups):.1%}")
                 found.append([problem, what, *cells])
-        text += table(head, found, left=2) + line(report)
-    return text
+        texts.append(table(head, found, left=2) + line(report))
+    return "\n".join(texts)
 
 
 def _speed_up(row: dict[str, Any]) -> str:
