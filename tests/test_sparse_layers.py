@@ -65,6 +65,11 @@ def at_edges(part, weight):
     return weight[rows, part.col_indices.long()]
 
 
+def patterns_of(part):
+    found = (x for x in passes._edges.values() if x[0] is part.crow_indices)
+    return [edges for *_, known in found for edges in known.values()]
+
+
 def near(found, expected):
     within = 1e-4 if found.dtype == torch.float32 else 1e-10
     torch.testing.assert_close(found, expected, rtol=within, atol=within)
@@ -111,7 +116,7 @@ def test_threads_do_not_change_results(monkeypatch):
         x = torch.randn(200, 60).requires_grad_()
         model(x).square().sum().backward()
         found.append([x.grad, *(y.grad for y in model.parameters())])
-        (edges,) = (e for c, _, e in passes._edges.values() if c is model[0].crow_indices)
+        (edges,) = patterns_of(model[0])
         assert next(iter(edges.plans.values())).threads == threads
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
@@ -120,9 +125,10 @@ def test_threads_do_not_change_results(monkeypatch):
 def test_panels(monkeypatch):
     """Edges by panel have another order than values."""
     monkeypatch.setattr(trainable.costs, "training_panel_rows", lambda edges, n, m: 16)
+    monkeypatch.setattr(passes, "_PANELS", 1)
     model = network(60, 50, 40)
     assert model[0](torch.zeros(1, 60, dtype=torch.float64)).shape == (1, 50)
-    (edges,) = (e for c, _, e in passes._edges.values() if c is model[0].crow_indices)
+    (edges,) = patterns_of(model[0])
     assert edges.taken is not None
     assert not torch.equal(edges.taken, edges.inverse)
     with torch.inference_mode():  # whose tensors other modes do not write
@@ -130,6 +136,11 @@ def test_panels(monkeypatch):
     for batch in (33, 5, 99):
         model.zero_grad()
         agrees(model, (batch, 60))
+    monkeypatch.setattr(passes, "_PANELS", 40)  # small batches have none
+    for batch in (39, 40):
+        model.zero_grad()
+        agrees(model, (batch, 60))
+    assert [edges.taken is None for edges in patterns_of(model[0])] == [False, True]
 
 
 def test_gradcheck():

@@ -43,6 +43,8 @@ class Pattern:
         Shape, dtype, activation and clip.
     edges : ndarray of integers, shape (nedges,)
         Edge numbers, ascending.
+    in_panels : bool, default True
+        Whether wide layers are divided into panels.
     by_degree : bool, default False
         Whether columns without panels are stored by degree. Otherwise their edges are stored in the
         order of numbers.
@@ -68,7 +70,9 @@ class Pattern:
     bias_moments: Sequence[np.ndarray] = ()
     _transposed: Any = None
 
-    def __init__(self, info: LayerInfo, edges: np.ndarray, *, by_degree: bool = False) -> None:
+    def __init__(
+        self, info: LayerInfo, edges: np.ndarray, *, by_degree: bool = False, in_panels: bool = True
+    ) -> None:
         nrows, ncols = info.shape
         if len(edges) >= 2**32:
             raise TooLargeError(
@@ -77,8 +81,8 @@ class Pattern:
         self.info, self.nrows, self.ncols = info, nrows, ncols
         numbers = edges.astype(_number_type(info), copy=False)
         self.compact_numbers = numbers
-        self.is_dense = len(edges) == nrows * ncols
-        size, self._panels = _panels(nrows, ncols, len(edges))
+        self.is_dense, self._in_panels = len(edges) == nrows * ncols, in_panels
+        size, self._panels = self._divided(nrows, ncols, len(edges))
         starts = _starts(info, numbers, size, self._panels)
         degrees = np.diff(starts).reshape(ncols, self._panels)
         order = np.argsort(degrees[:, 0], kind="stable")
@@ -175,9 +179,15 @@ class Pattern:
             squares=self._squares, panels=self._panels,
         )  # fmt: skip
 
+    def _divided(self, nrows: int, ncols: int, nedges: int) -> tuple[int, int]:
+        """Return the number of rows of a panel, and the number of panels."""
+        is_whole = self.is_dense or not self._in_panels
+        size = nrows if is_whole else costs.training_panel_rows(nedges, nrows, ncols)
+        return size, max(1, -(-nrows // max(1, size)))
+
     def _transpose(self) -> None:
         """Create the arrays of the transposed matrix, whose columns are the rows of this one."""
-        size, panels = _panels(self.ncols, self.nrows, self.nedges)
+        size, panels = self._divided(self.ncols, self.nrows, self.nedges)
         columns = np.repeat(np.tile(self.places, self._panels), np.diff(self.indptr))
         degrees = np.zeros(panels * self.nrows, np.int64)
         step = max(_PART, len(degrees))
@@ -341,13 +351,6 @@ def layer_of(info: LayerInfo, numbers: np.ndarray, weights: np.ndarray, bias: np
 def _number_type(info: LayerInfo) -> type[np.uint32 | np.int64]:
     """Return the integer type for the edge numbers of a layer and the number after the last."""
     return np.uint32 if info.nrows * info.ncols < 2**32 else np.int64
-
-
-def _panels(nrows: int, ncols: int, nedges: int) -> tuple[int, int]:
-    """Return the number of rows of a panel, and the number of panels."""
-    is_dense = nedges == nrows * ncols
-    size = nrows if is_dense else costs.training_panel_rows(nedges, nrows, ncols)
-    return size, max(1, -(-nrows // max(1, size)))
 
 
 def _starts(info: LayerInfo, numbers: np.ndarray, size: int = 0, panels: int = 1) -> np.ndarray:

@@ -41,12 +41,16 @@ __all__ = ["computed", "edges_of"]
 _FORWARD = CONSTANTS["FORWARD"] | CONSTANTS["OUTPUT"]
 _BACKWARD = CONSTANTS["REFRESH"] | CONSTANTS["OUTPUT_GRADIENT"] | CONSTANTS["BACKWARD"]
 _WORK = 1 << 20  # multiply-adds for which a further thread pays
+_PANELS = 256  # inputs for which panels pay the copies of weights and gradients in their order
 
 
 class _Edges(Pattern):
     """The edges of a layer, and the plans of calls that begin with it."""
 
-    def __init__(self, crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dtype):
+    def __init__(
+        self, crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dtype,
+        last: list[Any], in_panels: bool,
+    ) -> None:  # fmt: skip
         starts, columns, n = crow.numpy(), col.numpy(), len(crow) - 1
         numbers = np.repeat(np.arange(n) * rows, np.diff(starts).clip(0)) + columns[: starts[-1]]
         is_valid = starts[0] == 0 and starts[-1] == len(columns) == len(numbers)
@@ -54,14 +58,15 @@ class _Edges(Pattern):
             raise ArgumentError("crow_indices and col_indices are not those of a CSR matrix")
         if len(columns) and not 0 <= columns.min() <= columns.max() < rows:
             raise ArgumentError(f"col_indices must be from 0 to {rows - 1}")
-        super().__init__(LayerInfo((rows, n), len(numbers), 1.0, np.dtype(str(dtype)[6:])), numbers)
+        info = LayerInfo((rows, n), len(numbers), 1.0, np.dtype(str(dtype)[6:]))
+        super().__init__(info, numbers, in_panels=in_panels)
         order = self.order()
         self.taken = None if order is None else torch.from_numpy(order)
         self.inverse = None if self.taken is None else self.taken.argsort()
         self.plans: dict[Any, _Plan] = {}
         self.spare: list[torch.Tensor] = []  # a buffer for the next call
         # The place in the last backward pass, and its plan and buffers, which its layers share.
-        self.last: list[Any] = [0, []]
+        self.last = last
 
     def dense_gradient(self) -> np.ndarray | None:
         """Return the gradient of all possible weights from the last backward pass, if any."""
@@ -83,12 +88,19 @@ class _Edges(Pattern):
 _edges: Any = private.TensorMap()
 
 
-def edges_of(crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dtype) -> _Edges:
+def edges_of(
+    crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dtype,
+    in_panels: bool | None = None,
+) -> _Edges:  # fmt: skip
     """Return the pattern of index tensors, derived again after a change in place."""
     key, found = (crow._version, col._version, rows, dtype), _edges.get(col)
     if found is None or found[0] is not crow or found[1] != key:
-        found = _edges[col] = crow, key, _Edges(crow, col, rows, dtype)
-    return found[2]
+        found = _edges[col] = crow, key, [0, []], {}
+    last, known = found[2:]
+    in_panels = next(iter(known), False) if in_panels is None else in_panels
+    if in_panels not in known:
+        known[in_panels] = _Edges(crow, col, rows, dtype, last, in_panels)
+    return known[in_panels]
 
 
 class _Plan:
@@ -232,7 +244,8 @@ def _planned(
 ) -> tuple[list[_Edges], _Plan]:
     """Return the patterns of layers and the plan of the inputs `x`."""
     sizes = [rows, *(len(each) - 1 for each in crow)]
-    layers = [edges_of(r, c, n, x.dtype) for r, c, n in zip(crow, col, sizes, strict=False)]
+    lists, in_panels = zip(crow, col, sizes, strict=False), len(x) >= _PANELS
+    layers = [edges_of(r, c, n, x.dtype, in_panels) for r, c, n in lists]
     for edges in layers:
         edges.last[1].clear()
     work = len(x) * sum(layer.nedges for layer in layers)
