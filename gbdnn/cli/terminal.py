@@ -25,8 +25,10 @@ def say(message: str, data: Path | None = None) -> None:
     file = sys.stderr if data is not None and is_standard_output(data) else sys.stdout
     try:
         echo(message, file=file)
-    except BrokenPipeError:
+    except OSError as err:  # what is left in the buffer would fail again as Python ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+        if not isinstance(err, BrokenPipeError):
+            raise
 
 
 def lines_of(facts: Mapping[str, object]) -> str:
