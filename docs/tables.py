@@ -168,13 +168,14 @@ def ours_and_best(cell: dict[str, Any]) -> tuple[float, float, str]:
     return own, ms[best], _NAMES["torch_dense" if best == "torch" else best]
 
 
-def speed_ups(least: float, most: float, inputs: set[int]) -> list[float]:
-    """Return the speed-ups of `when-to-use.md`: random networks of these densities, two threads."""
+def speed_ups(least: float, most: float, inputs: set[int], threads: int = 2) -> list[float]:
+    """Return the speed-ups of `when-to-use.md`: random networks of these densities."""
     return [
         best / own
         for cell in read("real-networks")["cells"]
         for own, best, _ in [ours_and_best(cell)]
-        if cell["threads"] == 2 and cell["inputs"] in inputs and least < cell["density"] <= most
+        if cell["threads"] == threads and cell["inputs"] in inputs
+        if least < cell["density"] <= most
         if not cell["right"] and not cell["network"].startswith("features alone")
     ]
 
