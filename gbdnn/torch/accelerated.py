@@ -170,7 +170,8 @@ class AcceleratedLinear(nn.Linear):
     tensor([1., 2.])
     """
 
-    weight: nn.Parameter
+    if TYPE_CHECKING:  # TorchScript does not know the type
+        weight: nn.Parameter
     sparse_weight: Any = None  # instead of a dense weight, which is on the device "meta"
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
