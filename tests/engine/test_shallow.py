@@ -137,7 +137,7 @@ def layouts(weights=()):
         if isinstance(each, table.FusedLayer)
         else each.W.nvals * (8 + each.W.dtype.np_type.itemsize)
         for each in gc.get_objects()
-        if isinstance(each, kinds) and not any(each[0] is W for W in weights)
+        if type(each) in kinds and not any(each[0] is W for W in weights)
     }
 
 
