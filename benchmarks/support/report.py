@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def circumstances() -> dict[str, Any]:
         or _output(
             "git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--exclude=*"
         ),
-        "command": " ".join(["python", *sys.argv]),
+        "command": re.sub(r" --json[ =]\S+", "", " ".join(["python", *sys.argv])),
     }
 
 

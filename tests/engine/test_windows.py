@@ -9,6 +9,7 @@ import weakref
 import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import assert_answer, narrow, network, regrouped, reordered, unaligned
 from networks import converging, dying
 from oracles import case, dense_inference
@@ -299,15 +300,23 @@ def test_compiled_windows_give_what_a_block_at_a_time_gives(
     narrow(monkeypatch)
     made, X = dying(200, at=0, survivors=survivors)
     net, calls = network(made, dtype), []
-    features = X if is_dense else gb.Matrix.from_dense(X, missing_value=0)
-    for name in ("rows", "block"):
-        given = getattr(FusedWindow, name)
-        counted = lambda *args, name=name, given=given: calls.append(name) or given(*args)  # noqa: E731
-        monkeypatch.setattr(FusedWindow, name, counted)
+    features, sizes = X if is_dense else sp.csr_array(X), []
+    read, through = FusedWindow.rows, FusedWindow.block
+
+    def rows(self, some, ids, step):
+        calls.append("rows")
+        sizes.append(len(ids) / step)
+        return read(self, some, ids, step)
+
+    monkeypatch.setattr(FusedWindow, "rows", rows)
+    monkeypatch.setattr(
+        FusedWindow, "block", lambda self, Y: calls.append("block") or through(self, Y)
+    )
     options = {"engine": "fused", "nthreads": nthreads, "deduplicate": False}
     Y = gbdnn.infer(net, features, **options)
     assert "rows" in calls
     assert ("block" in calls) == bool(survivors)
+    assert (max(sizes) > 4) == (not is_dense and nthreads == 1)  # several blocks in a call
     before = len(calls)
     assert Y.isequal(gbdnn.infer(net, features, callback=lambda _: None, **options))
     assert len(calls) == before

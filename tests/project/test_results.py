@@ -5,6 +5,7 @@ If these tests fail, run ``python docs/tables.py`` or ``python docs/result_figur
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from statistics import geometric_mean
@@ -76,6 +77,16 @@ def test_files_of_results_say_where_and_when(docs):
     text = " ".join((DOCS / "comparison.md").read_text(encoding="utf-8").split())
     floor = setups[results["floor"]["setup"]]
     assert f"{floor['date']}, commit {floor['commit']}" in text
+
+
+def test_recorded_commands_have_no_paths_of_a_machine():
+    files = [*DOCS.glob("*.toml"), *DOCS.glob("scaling/*.json")]
+    commands = [
+        line for file in files for line in file.read_text(encoding="utf-8").splitlines()
+        if re.match(r'\s*"?command"?\s*[:=]', line)
+    ]  # fmt: skip
+    assert len(commands) > 8
+    assert not [each for each in commands if re.search(r"[ =]/", each.split("python", 1)[1])]
 
 
 def test_recorded_processors_say_where_and_when():
