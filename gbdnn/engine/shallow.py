@@ -22,7 +22,7 @@ from gbdnn.engine.stats import of_layers
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
-from gbdnn.kernels.fused_chain import Stream
+from gbdnn.kernels.fused_chain import Lane, Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.overflow import non_finite
@@ -74,25 +74,26 @@ def run_shallow(
     chains = layout.cache.get(_Chains) or layout.cache.setdefault(_Chains, _Chains(net, layout))
     stop = len(net)
     starts, stream = iter(range(0, X.nrows, width)), None  # shared by the threads
-    streams = np.ones(X.nrows, bool)  # inputs that no block of Python writes
+    left: list[int] = []  # first inputs of blocks that the stream does not compute
     if answer.is_array and X.is_as_is and shares == 1 and not progress.is_watched:
         stream = chains.stream()
         stream.begin(X.array, width, chains.blocks_per_call(width), *answer.arrays())
 
-    def streamed(wide: int, buffers: Buffers) -> Iterator[int]:
+    def streamed() -> Iterator[int]:
         """Yield the first inputs of blocks whose sums have to be checked; compute the others."""
-        Y, Z = (chains.checked.block(buffers, 0, wide) for _ in range(2))
-        done = np.zeros(2, np.int64)
-        for start in stream.run(Y, Z, done):  # type: ignore[union-attr]
-            streams[start : start + width] = False
+        lane = chains.lane(width)
+        for start in stream.run(lane):  # type: ignore[union-attr]
+            left.append(start)
             yield start
-        answer.note(*done.tolist())
-        buffers.put(Y)
-        buffers.put(Z)
+        answer.note(*lane.done.tolist())
+        lane.done[:] = 0
+        chains.idle_lanes.append(lane)
 
     def work(_: int) -> None:
-        wide, buffers = chains.buffers(width)
-        for start in starts if stream is None else streamed(wide, buffers):
+        wide, buffers = 0, None
+        for start in starts if stream is None else streamed():
+            if buffers is None:
+                wide, buffers = chains.buffers(width)
             begun = perf_counter()
             rows = X.dense_rows(start, start + width)
             ids = np.arange(start, start + len(rows))
@@ -119,7 +120,8 @@ def run_shallow(
             buffers.put(Y)
             if counts is not None:
                 progress.spent(reading=began - begun, writing=perf_counter() - ended)
-        chains.idle.append((wide, buffers))  # not after an error
+        if buffers is not None:
+            chains.idle.append((wide, buffers))  # not after an error
 
     if workers == 1:
         work(0)
@@ -127,7 +129,8 @@ def run_shallow(
         end = (lambda: [None for _ in starts]) if stream is None else stream.stop
         on_threads(workers, work, stop=end)
     if stream is not None:
-        answer.wrote(np.flatnonzero(streams))
+        ids = np.arange(X.nrows)
+        answer.wrote(ids[~np.isin(ids // width * width, left)] if left else ids)
         stream.end()
         chains.idle_streams.append(stream)  # not after an error
 
@@ -145,7 +148,7 @@ class _Chains:
         Width and blocks of one thread each, for reuse by the next call.
     idle_shared : dict of int to list of FusedShares
         By number of threads, for reuse.
-    idle_streams : list of Stream
+    idle_streams, idle_lanes : list of Stream, list of Lane
         For reuse.
     """
 
@@ -165,6 +168,7 @@ class _Chains:
         self.idle: list[tuple[int, Buffers]] = []
         self.idle_shared: dict[int, list[FusedShares]] = defaultdict(list)
         self.idle_streams: list[Stream] = []
+        self.idle_lanes: list[Lane] = []
 
     def stream(self) -> Stream:
         """Return an idle stream of unchecked blocks, or a new one."""
@@ -180,6 +184,12 @@ class _Chains:
         chain: Any = self.unchecked  # of the fused kernel
         make = partial(FusedShares, chain, count, self._work)
         return _taken(self.idle_shared[count], make)
+
+    def lane(self, width: int) -> Lane:
+        """Return an idle lane for blocks of at least this width, or a new one."""
+        chain: Any = self.unchecked  # of the fused kernel
+        found: Lane = _taken(self.idle_lanes, partial(Lane, chain, width))
+        return found if found.width >= width else Lane(chain, width)
 
     def buffers(self, width: int) -> tuple[int, Buffers]:
         """Return the width and buffers of idle blocks of at least this width, or of new ones."""

@@ -11,7 +11,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock, scratch
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import MEMBERS, Record, address
+from gbdnn.kernels.compiled.record import MEMBERS, Record, address, word
 from gbdnn.kernels.compiled.table import layer_table
 from gbdnn.kernels.overflow import non_finite
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gbdnn.kernels.blocks import Buffers
     from gbdnn.kernels.kernel import ChainLayers
 
-__all__ = ["FusedChain", "FusedWindow", "Stream"]
+__all__ = ["FusedChain", "FusedWindow", "Lane", "Stream"]
 
 _SPARE = 2  # blocks before a call that reads rows, which ends when there are none
 
@@ -270,6 +270,25 @@ class FusedWindow:
         return Y
 
 
+class Lane:
+    """Two blocks of a thread that computes streams, whose addresses are converted once.
+
+    Attributes
+    ----------
+    width : int
+        Most inputs per block.
+    done : ndarray of int64, shape (2,)
+        Entries and inputs that were computed.
+    """
+
+    def __init__(self, chain: FusedChain, width: int) -> None:
+        self.width, self.done = width, np.zeros(2, np.int64)
+        Y, Z = (AlignedBlock(chain.neurons, width, chain.dtype) for _ in range(2))
+        ids = np.empty(width, np.int64)
+        self.words = [*map(word, (Y, Z, Y.stride, ids, Y.scratch, self.done))]
+        self._kept = Y, Z, ids
+
+
 class Stream:
     """Dense inputs that threads take through all layers of a chain, in compiled code.
 
@@ -314,14 +333,11 @@ class Stream:
             inputs=len(X), width=width, blocks=blocks, answer=answer, present=present,
         )  # fmt: skip
 
-    def run(self, Y: AlignedBlock, Z: AlignedBlock, done: np.ndarray) -> Iterator[int]:
-        """Compute blocks until none is left; yield the first input of each that is not computed.
-
-        `Y` and `Z` are blocks for `width` inputs. ``done`` counts entries and inputs.
-        """
-        ids, start = np.empty(Y.width, np.int64), 0
+    def run(self, lane: Lane) -> Iterator[int]:
+        """Compute blocks until none is left; yield the first input of each that is not computed."""
+        start = 0
         while start != -1:
-            start = self._compiled(self._record, Y, Z, Y.stride, ids, Y.scratch, done)
+            start = self._compiled(self._record.address, *lane.words)
             if start >= 0:
                 yield start
 

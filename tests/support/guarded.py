@@ -25,7 +25,7 @@ from gbdnn.kernels import costs, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.compiled import loading, table
 from gbdnn.kernels.compiled.record import CONSTANTS, address
-from gbdnn.kernels.fused_chain import FusedChain, Stream
+from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
 from gbdnn.kernels.kernel import ChainLayers, LayerPlan
 from gbdnn.kernels.trainable import TrainableLayer
@@ -165,14 +165,13 @@ def networks(dtype, step):
             rows = [each.values for each in chain.rows(Y, count, droppable=False)]
             assert all(np.isfinite(each).all() for each in (values[Y.inputs], *rows))
         if at % 2 == 0:  # the chain without checks, and without positions
-            width, done = max(1, n // 2), np.zeros(2, np.int64)
-            buffers = Buffers(dtype, 0, AlignedBlock, (chain.neurons, width))
-            stream, blocks = Stream(chain, 9.0), [chain.block(buffers, 0, width) for _ in range(2)]
+            width = max(1, n // 2)
+            stream, lane = Stream(chain, 9.0), Lane(chain, width)
             values, present = (np.empty((n, sizes[-1]), kind) for kind in (dtype, np.uint8))
             stream.begin(X, width, 2, values, present if at % 4 else None)
-            assert not list(stream.run(*blocks, done))
+            assert not list(stream.run(lane))
             assert np.isfinite(values).all()
-            assert done[1] == n
+            assert lane.done[1] == n
         if n > 1:  # windows: rows, whose survivors are pooled or finished, then finished blocks
             buffers = Buffers(dtype, 0, AlignedBlock, (chain.neurons, n))
             for few in (0, n // 2, n):
