@@ -28,8 +28,9 @@ __all__ = ["FusedShares", "FusedSingle"]
 
 _STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
 _TURNS = 4000  # of waiting in compiled code, about 0.1 ms
-_LOST = 1e-3  # seconds that a call takes longer if a helper loses its core, at least
-_PAUSE = 16, 4096  # calls without helpers after that, at first and at most
+_ALONE = 16  # first calls, without helpers; their time is measured
+_TRIAL = 8  # calls with helpers, whose time is compared with it
+_PAUSE = 16, 4096  # calls without helpers if those took longer, at first and at most
 
 
 class _Job:
@@ -39,8 +40,10 @@ class _Job:
     them takes as long as many a call, and pays only if others follow. They are therefore woken if a
     call begins that soon after the last one.
 
-    On a busy machine, a helper may lose its core while the caller waits for its share. The next
-    calls then do without helpers: each time four times as many, and slowly fewer otherwise.
+    Where other threads use the cores, as idle threads of PyTorch do, a helper may come late or lose
+    its core while the caller waits for its share. If calls with helpers take longer than the first
+    ones, which have none, the next calls do without: each time four times as many, and slowly fewer
+    otherwise.
 
     Parameters
     ----------
@@ -65,7 +68,9 @@ class _Job:
         self._count, self._asleep = count, list(range(1, count))
         self._process = os.getpid()
         self._began, self._ended, self._stay = 0.0, -np.inf, 1e-9 * max(work, _STAY)
-        self._slow, self._pause, self._paused = 2e-9 * work + _LOST, float(_PAUSE[0]), 0
+        self._follows, self._pause, self._paused = False, float(_PAUSE[0]), _ALONE
+        self._alone = self._helped = 0.0  # seconds: of a call, and of all in a trial
+        self._calls = 0  # in a trial
 
     def wake_helpers(self) -> bool:
         """Wake sleeping threads if it pays; return whether any takes part in the next call."""
@@ -73,10 +78,11 @@ class _Job:
             self._process, self._asleep = os.getpid(), list(range(1, self._count))
             self._counters[:] = 0
         self._began = perf_counter()
+        self._follows = self._began - self._ended < self._stay
         if self._paused:
-            self._paused -= 1
+            self._paused -= self._follows
             return False
-        if self._asleep and self._began - self._ended < self._stay:
+        if self._asleep and self._follows:
             with suppress(RuntimeError):  # no thread can be started
                 while self._asleep:
                     on_another_thread(partial(self._help, self._asleep.pop()))
@@ -90,12 +96,18 @@ class _Job:
     def end(self, *, helped: bool) -> None:
         """Note the end of a call that began with `wake_helpers`."""
         self._ended = perf_counter()
+        took = self._ended - self._began
         if not helped:
+            self._alone += self._follows * (took - self._alone) / 4
             return
-        if self._ended - self._began > self._slow:
+        self._helped, self._calls = self._helped + took, self._calls + 1
+        if self._calls < _TRIAL:
+            return
+        if self._helped > self._calls * self._alone:
             self._paused, self._pause = int(self._pause), min(4 * self._pause, _PAUSE[1])
         else:
-            self._pause = max(self._pause * (63 / 64), _PAUSE[0])
+            self._pause = max(self._pause * (7 / 8), _PAUSE[0])
+        self._helped, self._calls = 0.0, 0
 
     def _help(self, number: int) -> None:
         while perf_counter() - self._ended < self._stay:

@@ -114,6 +114,7 @@ def now(monkeypatch, on):
     clock = [0.0]
     on("Zen 5, 8 cores")
     monkeypatch.setattr(costs, "SHARE", 1e-9)
+    monkeypatch.setattr(fused_shares, "_ALONE", 0)
     monkeypatch.setattr(fused_shares, "perf_counter", lambda: clock[0])
     return clock
 
@@ -215,29 +216,34 @@ def test_helpers_sleep_until_calls_follow_each_other(monkeypatch, now):
     assert len(started) == 4
 
 
-def test_helpers_rest_after_a_call_in_which_one_lost_its_core(monkeypatch, now, helped):
-    """Another process runs there: each time, more calls do without."""
-    taken, plain = [1e-5], fused_shares._Job.run
+def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):
+    """Other threads use their cores: each time, more calls do without."""
+    slower, plain = [0.5], fused_shares._Job.run
+    monkeypatch.setattr(fused_shares, "_ALONE", 16)
 
     def timed(job):
-        now[0] += taken[0]
+        now[0] += 1e-5 * (slower[0] if helped[-1] else 1)
         return plain(job)
 
     monkeypatch.setattr(fused_shares._Job, "run", timed)
     run, x = gbdnn.compile(network(MIXED), nthreads=3), inputs(1, 50)
     expected = run(x)
-    run(x)
+    helped.clear()
+    for _ in range(40):
+        np.testing.assert_array_equal(run(x), expected)
+    assert helped == 15 * [False] + 25 * [True]
+    slower[0] = 1.5
+    while helped[-1]:
+        run(x)
     for resting in (16, 64):
         helped.clear()
-        taken[0] = 0.01
-        run(x)
-        taken[0] = 1e-5
-        for _ in range(resting):
+        for _ in range(resting + 8):
             np.testing.assert_array_equal(run(x), expected)
-        assert helped == [True] + resting * [False]
-    for _ in range(3):
+        assert helped == (resting - 1) * [False] + 8 * [True] + [False]
+    slower[0] = 0.5
+    for _ in range(300):
         run(x)
-    assert helped[-3:] == [True] * 3
+    assert all(helped[-40:])
 
 
 @pytest.mark.parametrize(("name", "most"), [("container, one core", 1), ("Apple M", 4)])
