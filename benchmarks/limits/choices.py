@@ -279,7 +279,10 @@ def single(quick: bool) -> Timed:
 
 def width(quick: bool) -> Timed:
     """Yield inputs per block in a single window."""
-    cases = ((64, 0.2, 2), (128, 0.6, 6), (512, 0.1, 4), (1024, 0.05, 4), (4096, 0.02, 1))
+    cases = (
+        (64, 0.2, 2), (128, 0.6, 6), (512, 0.02, 4), (512, 0.1, 4), (1024, 0.02, 4),
+        (1024, 0.05, 4), (1024, 0.1, 4), (2048, 0.02, 2), (4096, 0.02, 1),
+    )  # fmt: skip
     for neurons, density, count in cases[: 1 if quick else None]:
         X = features(16 if quick else 2000, neurons)
         layers = layers_of(neurons, density, count)

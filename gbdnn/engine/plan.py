@@ -618,11 +618,7 @@ def division(
     narrowest = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
     workers = max(1, min(workers, memory // narrowest))
     fits = memory // (narrowest * workers) * lanes
-    widest = max(lanes, min(costs.direct_width(facts.neurons, size), fits))
+    widest = max(lanes, min(costs.direct_width(size), fits))
     rounds = -(-inputs // (widest * workers))
-    # The calling thread takes more than the others, which begin later.
-    late = costs.LATE / each if rounds == 1 < workers else 0
-    share = rounds * workers * lanes
-    tiles = max(-(-inputs // share), round((inputs + late) / share))
-    width = max(lanes, min(tiles * lanes, fits))
+    width = -(-inputs // (rounds * workers * lanes)) * lanes
     return width, min(workers, -(-inputs // width))

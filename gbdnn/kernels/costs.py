@@ -92,7 +92,6 @@ SINGLE = 0.3  # multiply-add for a single input
 SINGLE_DENSE = 0.06  # the same in a dense layer
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
 HAND_OVER = 300_000.0  # work from which a second thread helps
-LATE = 120_000.0  # until another thread has begun, and until the caller notices its end
 
 CALLERS = 4  # threads that call GraphBLAS at the same time; more of them wait for Python's lock
 INNER = 100_000.0  # product from which threads within it help
@@ -101,7 +100,7 @@ GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock
 BLOCK_BYTES = 5 << 18  # 1.25 MiB; input and output of a product share the caches
 WIDEST = 240  # wider blocks gain nothing
 NARROWEST_COMFORTABLE = 48  # below, columns are too short for vectorised loops
-DIRECT_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
+FUSED_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
 SINGLE_SHARE = 1 / 4  # of the third-level cache, which others use, too
 
 REORDER_FROM = 2048  # inputs; an edge costs 30 ns to reorder and saves 0.02 ns per input
@@ -242,24 +241,23 @@ def block_width(neurons: int, itemsize: int, inputs: int) -> int:
 def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
     """Return the number of inputs per block of the fused kernel if blocks are regrouped.
 
-    It is that of a single window, or less: few inputs are divided into one block per thread.
+    A block has about 0.5 MiB and four to eight cache lines of inputs, 64 to 128 in FP32; few inputs
+    are divided into one block per thread.
     """
     lanes = 64 // itemsize
-    shared_out = max(-(-inputs // nthreads), 2 * lanes)
-    fitting = min(direct_width(neurons, itemsize), shared_out, max(inputs, 1))
-    return -(-fitting // lanes) * lanes
-
-
-def direct_width(neurons: int, itemsize: int) -> int:
-    """Return the number of inputs per block for runs in a single window.
-
-    A block has about 0.5 MiB and four to eight cache lines of inputs, 64 to 128 in FP32,
-    independent of the number of threads.
-    """
-    lanes = 64 // itemsize
-    size = min(machine().caches[1], DIRECT_BYTES)
+    size = min(machine().caches[1], FUSED_BYTES)
     fitting = min(max(size // (max(neurons, 1) * itemsize), 4 * lanes), 8 * lanes)
-    return fitting // (2 * lanes) * 2 * lanes
+    shared_out = max(-(-inputs // nthreads), 2 * lanes)
+    return -(-min(fitting // (2 * lanes) * 2 * lanes, shared_out, max(inputs, 1)) // lanes) * lanes
+
+
+def direct_width(itemsize: int) -> int:
+    """Return the number of inputs per block for runs in a single window: one tile.
+
+    It has four cache lines of inputs. The next blocks follow in the same compiled call, and more
+    of a narrow block stays in the second-level cache from layer to layer.
+    """
+    return 4 * 64 // itemsize
 
 
 def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:

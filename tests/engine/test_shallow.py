@@ -98,16 +98,6 @@ def test_a_single_input_where_all_edges_have_one_weight(dtype):
     np.testing.assert_array_equal([run(x) for x in inputs(20, 50)], whole)
 
 
-@pytest.mark.parametrize(("late", "width"), [(0, 128), (40, 128), (100, 160)])
-def test_the_caller_takes_more_than_a_thread_that_begins_later(late, width, monkeypatch):
-    """As many more, in tiles of 32, as it can compute in the meantime."""
-    facts = network(MIXED).prepared(choice.NetworkFacts.of)
-    each = facts.edges * costs.speeds().fused + 50 * costs.DENSE_COPY
-    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
-    monkeypatch.setattr(costs, "LATE", late * each)
-    assert choice.division(facts, 50, 200, 2, 1 << 62) == (width, 2)
-
-
 @pytest.fixture
 def now(monkeypatch, on):
     """Threads divide the neurons of any layer; helpers stay while `now` does not increase."""

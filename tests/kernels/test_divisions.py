@@ -161,7 +161,7 @@ def test_widths_of_blocks(name, threads, neurons, inputs, itemsize, each):
         found = {
             costs.block_width(neurons, itemsize, inputs): 16,
             costs.fused_width(neurons, itemsize, inputs, threads): 64 // itemsize,
-            costs.direct_width(neurons, itemsize): 128 // itemsize,
+            costs.direct_width(itemsize): 128 // itemsize,
         }
         for width, step in found.items():
             assert 0 < width <= 512
