@@ -38,7 +38,6 @@ def _accelerate(found: dict[str, Any]) -> list[dict[str, Any]]:
             "zeros": cell["zeros"],
             "inputs": cell["tokens"],
             "ms": _ms(cell["median"]),
-            "p99": _ms(cell["p99"]),
         }
         for cell in found["cells"]
     ]
@@ -132,7 +131,7 @@ _GENERATIONS = {
     "family 26, model 2": "Zen 5",
 }
 _VERSIONS = "gbdnn python SuiteSparse:GraphBLAS numpy scipy torch torch_geometric onnxruntime"
-_VERSIONS += " openvino deepsparse sparselab sparseprop"
+_VERSIONS += " openvino sparselab sparseprop"
 
 
 def toml(kind: str, reports: list[dict[str, Any]]) -> str:

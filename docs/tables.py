@@ -39,7 +39,6 @@ _NAMES = {
     "torch_autograd": "PyTorch CSR",
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
-    "deepsparse": "DeepSparse",
     "libxsmm": "LIBXSMM",
     "fsspmdm": "LIBXSMM fsspmdm",
     "mkl": "MKL, tiles",

@@ -5,8 +5,8 @@
 The modules are a transformer's feed-forward block (768-3072-768, GELU), an encoder of six such
 layers with attention, and a classifier (784-512-512-10), with random weights set to 0. Each program
 runs in its own process, interleaved, with the same number of threads. ``times`` is the median ratio
-of the fastest other program in FP32 to gbdnn within a round; p99 covers all timed calls. OpenVINO
-computes in FP32 and, where the processor supports it, in bfloat16, its default.
+of the fastest other program in FP32 to gbdnn within a round. OpenVINO computes in FP32 and, where
+the processor supports it, in bfloat16, its default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import options
 import report
-from dense_programs import p99
 from module_programs import MODELS, PROGRAMS
 from turns import checked, in_turn
 
@@ -58,11 +57,7 @@ def main(
                 "model": cell["name"],
                 "zeros": cell["zeros"],
                 "inputs": cell["tokens"],
-                **{
-                    f"{PROGRAMS[name].title} ms{also}": 1e3 * cell[key][name]
-                    for name in cell["median"]
-                    for key, also in (("median", ""), ("p99", ", p99"))
-                },
+                **{f"{PROGRAMS[name].title} ms": 1e3 * s for name, s in cell["median"].items()},
                 "times": cell["times"],
                 "largest difference": max(cell["error"].values()),
             }
@@ -73,13 +68,12 @@ def main(
 
 
 def _cell(turns: Any) -> dict[str, Any]:
-    """Return medians, percentiles, and the ratio of the fastest other program to gbdnn."""
+    """Return medians, and the ratio of the fastest other program to gbdnn."""
     loose = PROGRAMS.having("bfloat16")
     ratios = [turns.ratios(name, "gbdnn") for name in turns.runs if name not in ("gbdnn", *loose)]
     error = {name: max(run["error"] for run in runs) for name, runs in turns.runs.items()}
     return {
         "median": {name: turns.median(name) for name in turns.runs},
-        "p99": {name: p99(runs) for name, runs in turns.runs.items()},
         "times": median(map(min, zip(*ratios, strict=True))),
         "error": error,
         "check": checked(all(x <= (LOOSE if n in loose else TOLERANCE) for n, x in error.items())),

@@ -2,20 +2,18 @@
 
     python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2
     python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2 --graph products --rounds 1
-    python benchmarks/comparison/graph.py --what product --features 64 --dtype FP32 --dtype FP64
-    python benchmarks/comparison/graph.py --what nodes --features 256
+    python benchmarks/comparison/graph.py --what product --features 64
 
 The graphs are symmetric R-MAT graphs, whose degrees follow a power law, of the sizes of ogbn-arxiv
 and ogbn-products; ``--graph NODES,EDGES`` chooses another size. The matrix is normalised
 beforehand, as in GCN (with loops) or GraphSAGE (mean of the neighbours).
 
 - `gcn` and `sage` are two layers, F features to F and to 40, of A Y W + b or A Y W + Y V + b.
-- `product` is A Y, by `gbdnn.graph.spmm`. `nodes` compares 1,000 nodes of two GCN layers with all
-  nodes.
+- `product` is A Y, by `gbdnn.graph.spmm`.
 
-Each program runs in its own process, interleaved with the others. The table shows medians, the
-peak memory of each process, and the time of the fastest other program divided by gbdnn's.
-A thousand rows of the answers are compared.
+Each program runs in its own process, interleaved with the others. The two rows of a table show
+median seconds, and the peak memory of each process in GiB. A thousand rows of the answers are
+compared.
 """
 
 from __future__ import annotations
@@ -43,14 +41,12 @@ from turns import in_turn
 OTHERS = {
     "gcn": ("pyg", "pyg-csr", "torch", "scipy"),
     "sage": ("pyg", "pyg-csr", "torch", "scipy"),
-    "product": ("torch", "torch-mkl", "scipy", "graphblas", "pyg"),
-    "nodes": ("gbdnn-all",),
+    "product": ("torch", "torch-mkl", "scipy", "graphblas"),
 }
 GRAPHS = {  # nodes, and edges drawn before symmetrising
     "arxiv": (169_343, 1_300_000),
     "products": (2_449_029, 36_000_000),
 }
-DTYPES = {"FP32": "float32", "FP64": "float64"}
 TOLERANCE = 1e-4  # relative to the largest value
 _PAUSE = 0.3  # until idle threads of the previous program sleep
 _MESSAGES = 6 * 2**30  # maximum bytes of messages along edges for `pyg`
@@ -82,19 +78,18 @@ def normalised(A: sp.csr_array, what: str) -> sp.csr_array:
 
 
 def compare(
-    what: str, A: sp.csr_array, features: int, nthreads: int, rounds: int, names: tuple[str, ...],
-    dtype: str,
-) -> dict[str, Any]:  # fmt: skip
+    what: str, A: sp.csr_array, features: int, nthreads: int, rounds: int, names: tuple[str, ...]
+) -> dict[str, Any]:
     """Run the programs interleaved; return their times."""
     limits = {f"{each}_NUM_THREADS": str(nthreads) for each in ("OMP", "MKL", "OPENBLAS")}
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sp.save_npz(folder / "A.npz", sp.csr_matrix(A), compressed=False)
-        arguments = (folder, what, features, nthreads, DTYPES[dtype])
+        arguments = (folder, what, features, nthreads)
         with PROGRAMS.started(("gbdnn", *names), found, *arguments, **limits) as able:
             turns = in_turn({name: each.ask for name, each in able.items()}, rounds, pause=_PAUSE)
-        rows = {name: np.load(folder / f"{name}.npy") for name in able if what != "nodes"}
+        rows = {name: np.load(folder / f"{name}.npy") for name in able}
     for name, Y in rows.items():
         error = np.abs(Y - rows["gbdnn"]).max() / np.abs(rows["gbdnn"]).max()
         if not error <= TOLERANCE:
@@ -106,25 +101,6 @@ def compare(
     }
 
 
-def show(where: str, found: dict[str, Any]) -> None:
-    """Print a line of a table."""
-    seconds = dict(found["seconds"])
-    words = [f"{name} {each:.3f} ({found['GiB'][name]:.1f})" for name, each in seconds.items()]
-    mine = seconds.pop("gbdnn")
-    if seconds:
-        words.append(f"times {min(seconds.values()) / mine:.2f}")
-    print(f"{where}, s (GiB): " + ", ".join(words), flush=True)
-
-
-def graphs(names: list[str], seed: int) -> dict[str, sp.csr_array]:
-    """Return the named R-MAT graphs."""
-    found = {}
-    for name in names:
-        nodes, edges = GRAPHS.get(name) or map(int, name.split(","))
-        found[name] = rmat(nodes, edges, seed)
-    return found
-
-
 def main(
     what: options.Several = None,
     features: Annotated[list[int] | None, typer.Option(help="Per node; default: 128.")] = None,
@@ -132,7 +108,6 @@ def main(
         list[str] | None,
         typer.Option(help="arxiv (default), products, or NODES,EDGES; may be repeated."),
     ] = None,
-    dtype: options.Several = None,
     nthreads: options.Several = None,
     rounds: options.Rounds = 5,
     seed: options.Seed = 0,
@@ -146,21 +121,19 @@ def main(
     told: dict[str, Any] = {**report.circumstances(), "cells": [], "rounds": rounds}
     report.say_load(told)
     whats = options.words(what, ["product"], OTHERS)
-    made = graphs(graph or ["arxiv"], seed)
-    for each in whats:
-        kinds = options.words(dtype if each == "product" else None, ["FP32"], DTYPES)
-        for name, G in made.items():
+    for name in graph or ["arxiv"]:
+        G = rmat(*(GRAPHS.get(name) or map(int, name.split(","))), seed)
+        for each in whats:
             A = normalised(G, each)
-            for width, count, kind in product(features or [128], counts, kinds):
+            for width, count in product(features or [128], counts):
                 fits = 4 * A.nnz * width <= _MESSAGES
                 names = tuple(n for n in OTHERS[each] if fits or n != "pyg")
-                found = compare(each, A, width, count, rounds, names, kind)
+                found = compare(each, A, width, count, rounds, names)
                 told["versions"] |= found.pop("versions")
                 facts = {"what": each, "graph": name, "nodes": A.shape[0], "edges": A.nnz}
-                facts |= {"features": width, "nthreads": count, "dtype": kind}
+                facts |= {"features": width, "nthreads": count}
                 told["cells"].append(facts | found)
-                where = f"{each}, {name}: {A.shape[0]:,} nodes, {A.nnz:,} edges, {width} features"
-                show(f"{where}, {kind}, {count} threads", found)
+                report.table([facts | found["seconds"], facts | found["GiB"]])
                 report.write(json_file, told)
 
 

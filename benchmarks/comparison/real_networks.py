@@ -6,9 +6,8 @@
     python benchmarks/comparison/real_networks.py --model model.onnx --programs infer,onnxruntime
 
 gbdnn is compared with PyTorch (dense and CSR weights), ONNX Runtime, OpenVINO (FP32, and bfloat16
-if the processor supports it), DeepSparse, LIBXSMM, MKL and Sparse Register Tiling. Each program
-runs in its own process, interleaved with the others; DeepSparse needs its own interpreter,
-``--python deepsparse=VENV/bin/python``, and LIBXSMM and Sparse Register Tiling the path of their
+if the processor supports it), LIBXSMM, MKL and Sparse Register Tiling. Each program runs in its own
+process, interleaved with the others. LIBXSMM and Sparse Register Tiling need the path of their
 library in the variables LIBXSMM and SRT. ``--network dlmc-transformer`` has the shapes of DLMC.
 
 In each round a program is called repeatedly for at least `--at-least` seconds, and its time is the
@@ -16,13 +15,12 @@ median of the calls; ratios compare runs of the same round. All programs except 
 compute in FP32, and ratios refer to these. Results are compared with NumPy in FP64. The file is
 written after each network.
 
-With ``--model`` your own ONNX model is measured: ONNX Runtime, OpenVINO and DeepSparse run the file
-itself, PyTorch the layers that gbdnn reads from it. The last line names the faster program.
+With ``--model`` your own ONNX model is measured: ONNX Runtime and OpenVINO run the file itself,
+PyTorch the layers that gbdnn reads from it.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
@@ -30,7 +28,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -40,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import dense_problems
 import options
 import report
-from dense_programs import PROGRAMS, p99
+from dense_programs import PROGRAMS
 from turns import checked, in_turn, ratios
 
 if TYPE_CHECKING:
@@ -67,22 +65,14 @@ INPUTS = (1, 32, 1000, 10_000)
 
 TOLERANCE = 1e-5  # relative to the largest value
 LOOSE = 0.05  # in bfloat16, which has 8 significant bits
-_LEVEL = 0.03  # relative difference of times that counts as equal
 _PAUSE = 0.2  # until idle threads of the previous program sleep
-GROUPS = {
-    "up to 10 %, 1,000 inputs or more": lambda d, n: d <= 0.105 and n >= 1000,
-    "up to 10 %, fewer inputs": lambda d, n: d <= 0.105 and n < 1000,
-    "up to 10 %": lambda d, n: d <= 0.105,
-    "10 to 40 %": lambda d, n: 0.105 < d < 0.4,
-    "40 % or more": lambda d, n: d >= 0.4,
-}
 
 
 def main(
     network: options.Specs = None,
     mnist: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="MNIST test set, to run the trained network too."),
+        typer.Option(metavar="DIR", help="MNIST, to run a trained network too."),
     ] = None,
     model: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Your model in ONNX, in FP32, alone.")
@@ -90,10 +80,6 @@ def main(
     inputs: options.Several = None,
     nthreads: options.Several = None,
     programs: options.Several = None,
-    pythons: Annotated[
-        list[str] | None,
-        typer.Option("--python", metavar="NAME=PATH", help="Interpreter of a program."),
-    ] = None,
     rounds: options.Rounds = 5,
     at_least: options.AtLeast = 0.1,
     after_torch: Annotated[
@@ -108,7 +94,6 @@ def main(
         network, inputs, rounds, at_least = ["64x3@20"], ["1,32"], 1, 0.001
     sizes, counts = options.numbers(inputs, INPUTS), options.numbers(nthreads, [2])
     names = options.words(programs, PROGRAMS, PROGRAMS)
-    PROGRAMS.pythons |= options.interpreters(pythons, PROGRAMS)
     found = report.started(
         "networks with dense features, FP32", rounds=rounds, seed=seed, skipped={}, cells=[]
     )
@@ -143,11 +128,7 @@ def main(
     if mnist is not None:
         problem = dense_problems.trained_problem(mnist)
         run(problem, [size for size in sizes if size <= len(problem.features)])
-    found["groups"] = {n: groups(found["cells"], n) for n in counts}
     show(found, counts)
-    if model is not None:
-        found["verdict"] = verdict(found["cells"])
-        print(f"\n{found['verdict']}")
     report.finish(json_file, found, found["cells"])
 
 
@@ -201,9 +182,7 @@ def _cell(turns: Turns, names: list[str], nthreads: int) -> dict[str, Any]:
     return {
         "nthreads": nthreads,
         "seconds": seconds,
-        "first": {name: mine[0]["seconds"] for name, mine in first.items()},
         "median": {name: median(taken) for name, taken in seconds.items()},
-        "p99": {name: p99(mine) for name, mine in runs.items()},
         # Ratio to the fastest other program in FP32 with correct results.
         "times": {name: median(ratios(best, runs[name])) for name in OWN if best and name in names},
         "error": errors,
@@ -211,31 +190,6 @@ def _cell(turns: Turns, names: list[str], nthreads: int) -> dict[str, Any]:
         "wrong": wrong,
         "check": checked(not set(OWN) & set(wrong)),
     }
-
-
-def groups(cells: list[dict[str, Any]], nthreads: int) -> list[dict[str, Any]]:
-    """Return geometric mean and minimum of the ratios by density and number of inputs."""
-    rows = []
-    for title, belongs in GROUPS.items():
-        here = [
-            cell
-            for cell in cells
-            if cell["nthreads"] == nthreads
-            and not cell["features_alone"]
-            and belongs(cell["density"], cell["inputs"])
-        ]
-        for name in OWN:
-            ratios = {
-                f"{cell['network']}, {cell['inputs']} inputs": cell["times"][name]
-                for cell in here
-                if name in cell["times"]
-            }
-            if ratios:
-                worst = min(ratios, key=lambda where: ratios[where])
-                mean = geometric_mean(ratios.values())
-                row = {"group": title, "program": name, "cells": len(ratios), "mean": mean}
-                rows.append(row | {"least": ratios[worst], "at": worst})
-    return rows
 
 
 def show(found: dict[str, Any], counts: list[int]) -> None:
@@ -255,37 +209,11 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
                 if cell["nthreads"] == nthreads
             ]
         )
-        print(f"\ngeometric means of times, {nthreads} threads:")
-        report.table(found["groups"][nthreads])
-    for cell in found["cells"]:
-        right = {titles[name]: f"{share:.2%}" for name, share in cell["right"].items() if share}
-        if right and cell["inputs"] == max(each["inputs"] for each in found["cells"]):
-            print(f"\n{cell['network']}, right: {json.dumps(right)}")
     print(
         "\ntimes: median ratio of the fastest other program in FP32 to the program, by round."
         f"\nResults are correct to {TOLERANCE:g} ({LOOSE:g} in bfloat16) of their largest value,"
         " compared with FP64."
     )
-
-
-def verdict(cells: list[dict[str, Any]]) -> str:
-    """Return a sentence that names the faster program for each number of inputs and threads."""
-    told: dict[str, list[str]] = {}
-    for cell in cells:
-        here, size = cell["median"], cell["inputs"]
-        own = min((name for name in here if name in OWN), key=lambda name: here[name])
-        best = min((name for name in here if name not in OWN), key=lambda n: here[n], default=None)
-        if best is None:
-            return "There is nothing to compare with: no other program is installed."
-        ratio = here[best] / here[own]
-        first, second = (own, best) if ratio > 1 else (best, own)
-        who = f"{PROGRAMS[first].title} is faster"
-        words = f"{max(ratio, 1 / ratio):.2f} times as fast as {PROGRAMS[second].title}"
-        if abs(ratio - 1) <= _LEVEL:
-            who, words = "neither is faster", f"{PROGRAMS[own].title} and {PROGRAMS[best].title}"
-        inputs = f"with {size:,} input{'s'[: size != 1]} on {cell['nthreads']} threads"
-        told.setdefault(who, []).append(f"{inputs} ({words})")
-    return "; ".join(f"{who} {', '.join(cases)}" for who, cases in told.items()) + "."
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@
 `gbdnn.train` is compared with `gbdnn.torch.SparseSequential` and with PyTorch (dense with a mask;
 CSR weights, without autograd), sparselab and SparseProp, each in its own process, interleaved, with
 the same weights and minibatches. Losses of the first steps are compared with FP64. Slower programs
-make fewer steps per round. The floor of one thread is the time of the multiply-adds alone, at the
-rates that `floor` measures. With several threads, set ``OMP_WAIT_POLICY=passive``: otherwise
+make fewer steps per round. With several threads, set ``OMP_WAIT_POLICY=passive``: otherwise
 waiting threads of OpenMP use a processor.
 """
 
@@ -48,7 +47,6 @@ INPUTS = 8192
 _CHECKED = 4  # steps
 _PAUSE = 0.2
 TOLERANCE = 1e-4
-FORWARD, GRADIENT = 18e9, 13e9  # multiply-adds per second and core
 
 
 def main(
@@ -119,7 +117,6 @@ def _cell(
             for name in calls
             if "gbdnn" in calls and name != "gbdnn"
         },
-        "floor": _floor(problem, asked["batch"]) / asked["nthreads"],
         "loss": losses | {"FP64": truth},
         "check": checked(right),
     }
@@ -153,11 +150,6 @@ def _first_loss(problem: dense_problems.DenseProblem, batch: int) -> float:
     return float(np.mean(losses))
 
 
-def _floor(problem: dense_problems.DenseProblem, batch: int) -> float:
-    edges = [int(np.count_nonzero(W)) for W in problem.weights]
-    return batch * ((sum(edges) + sum(edges[1:])) / FORWARD + sum(edges) / GRADIENT)
-
-
 def _show(found: dict[str, Any], counts: list[int]) -> None:
     for nthreads in counts:
         report.table(
@@ -168,7 +160,6 @@ def _show(found: dict[str, Any], counts: list[int]) -> None:
                     "inputs": cell["inputs"],
                     **{PROGRAMS[name].title: 1e3 * s for name, s in cell["median"].items()},
                     **{f"{PROGRAMS[n].title} / gbdnn": x for n, x in cell["times"].items()},
-                    "/ floor": cell["median"].get("gbdnn", 0) / cell["floor"],
                     "losses": "right" if cell["check"] == "PASSED" else "WRONG",
                 }
                 for cell in found["cells"]

@@ -1,7 +1,6 @@
 """Compare the estimators with scikit-learn's dense networks of the same hidden layers.
 
     GBDNN_DATA=data python benchmarks/learning/estimators.py --mnist --json estimators.json
-    python benchmarks/learning/estimators.py --only digits --seeds 3
 
 Both use default options, and scikit-learn's networks get standardised features. The table shows the
 mean score of five-fold cross-validation, the least and largest mean of a seed, and the time of all
@@ -30,7 +29,6 @@ HIDDEN = {"default": None, "100": (100,), "256,256": (256, 256)}
 
 def main(
     seeds: options.Count = 10,
-    only: Annotated[list[str] | None, typer.Option(help="Name of a table; repeatable.")] = None,
     mnist: Annotated[bool, typer.Option(help="Also train on MNIST, once.")] = False,
     json_file: options.Json = None,
 ) -> None:
@@ -54,8 +52,6 @@ def main(
         "friedman1": datasets.make_friedman1(500, noise=1, random_state=0),
     }  # fmt: skip
     for name, (X, y) in made.items():
-        if only and name not in only:
-            continue
         labels = y.dtype.kind in "iu" and name != "diabetes"
         for hidden, program in product(("100", "256,256") if labels else ("default",), PROGRAMS):
             scores, seconds = _scores(program, HIDDEN[hidden], labels, X, y, seeds)

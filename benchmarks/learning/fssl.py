@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from itertools import product
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -80,21 +79,8 @@ def main(
             row["dense_seconds"] = perf_counter() - began
             row["dense_error"] = 100 - data.accuracy(whole)
         rows.append(row)
-        print(f"  {row}", flush=True)
-    summary = []
-    for each in strengths:
-        gone, errors = (
-            [row[key] for row in rows if row["strength"] == each] for key in ("gone", "error")
-        )
-        cell = {"strength": each, "gone": median(gone), "error": median(errors)}
-        summary.append(cell | {"least": min(errors), "most": max(errors)})
-    report.table(summary)
-    found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": summary}
-    found["options"] = {
-        step: {name: repr(value) for name, value in given.items()}
-        for step, given in (("learning", learning), ("fine_tuning", tuning))
-    }
-    report.write(json_file, found | report.circumstances())
+    report.table(rows, "sizes")
+    report.write(json_file, {"images": data.name, "rows": rows, **report.circumstances()})
 
 
 if __name__ == "__main__":

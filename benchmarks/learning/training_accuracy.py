@@ -16,14 +16,14 @@ from time import perf_counter
 from typing import Any
 
 import gbdnn
-from gbdnn.training import SET, SGD, Adjustment, InputDropout, RigL, erdos_renyi
+from gbdnn.training import SGD, Adjustment, InputDropout, RigL, erdos_renyi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import options
 import report
 from images_to_learn import Images, images
 
-RULES: dict[str, tuple[Adjustment, ...]] = {"fixed": (), "rigl": (RigL(),), "set": (SET(),)}
+RULES: dict[str, tuple[Adjustment, ...]] = {"fixed": (), "rigl": (RigL(),)}
 _SIZES = {"MNIST": [784, 1024, 1024, 10], "digits of scikit-learn": [64, 256, 256, 10]}
 
 
@@ -56,9 +56,7 @@ def main(
         cells.append(cell | {"seconds": mean(row["seconds"] for row in mine)})
         rows += mine
     report.table(cells)
-    words = {name: repr(value) for name, value in given.items()}
-    found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": cells}
-    found["options"] = words | {"input_dropout": dropout.fraction}
+    found = {"images": data.name, "rows": rows, "summary": cells}
     report.write(json_file, found | report.circumstances())
 
 

@@ -5,8 +5,7 @@
 
 Each network is trained in a process of its own. An epoch is timed by some of its steps, after as
 many untimed ones, and scaled to its number of steps; `--steps 0` runs whole epochs. Peak memory
-includes the creation of the network. Processor time is that of all threads; on a shared machine, it
-is more reliable than the time of an epoch.
+includes the creation of the network.
 
 Nerva: CIFAR-10, 50,000 inputs, minibatches of 100, four threads; SET: the lung data, of which 135
 inputs are for training, minibatches of 2, on a laptop.
@@ -19,7 +18,6 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise, product
 from multiprocessing import get_context
 from pathlib import Path
-from time import process_time
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -108,16 +106,14 @@ def _measured(name: str, steps: int, nthreads: int) -> dict[str, Any]:
     y = random.integers(0, case.sizes[-1], inputs)
     with memory.Peak() as peak:
         net = erdos_renyi(case.sizes, case.density, distribution=case.distribution)  # type: ignore[arg-type]
-        edges, used = net.edges, []
+        edges = net.edges
         run = gbdnn.train(
-            net, X, y, epochs=2, batch_size=case.batch, optimizer=SGD(1e-3), nthreads=nthreads,
-            callback=lambda _: used.append(process_time()),
-        )  # fmt: skip
-    seconds, used_per_step = run.history[-1].seconds / steps, (used[1] - used[0]) / steps
+            net, X, y, epochs=2, batch_size=case.batch, optimizer=SGD(1e-3), nthreads=nthreads
+        )
+    seconds = run.history[-1].seconds / steps
     return {
         "network": name, "edges": edges, "published": case.published, "threads": nthreads,
         "seconds": seconds * whole, "ms": 1e3 * seconds, "steps": steps, "peak": peak.most,
-        "processor": used_per_step,
     }  # fmt: skip
 
 

@@ -5,12 +5,9 @@
     floor = sum over layers of (active inputs x edges) / rate
 
 Active inputs are those with an entry before the layer; the others need no work. The rate is that of
-a compiled loop of multiply-adds only, each with one load from the L2 or L1 cache (`hardware`), run
-by T threads concurrently. It is measured before and after every inference, since the speed of a
-shared machine varies.
-
-The floor counts equal inputs separately. With `deduplicate`, gbdnn computes them once and may be
-faster than the floor, so all engines are timed without it, and auto also with it.
+a compiled loop of multiply-adds only, each with one load from the L1 cache (`hardware`), run by T
+threads concurrently. It is measured before and after every inference, since the speed of a shared
+machine varies. The floor counts equal inputs separately, so every input is computed.
 """
 
 from __future__ import annotations
@@ -38,9 +35,8 @@ if TYPE_CHECKING:
 def main(
     choice: problems.Choice,
     nthreads: options.Several = None,
-    engine: options.Several = None,
     rounds: options.Rounds = 5,
-    repeat: Annotated[int, typer.Option(min=1, help="Calls of each hardware loop.")] = 21,
+    repeat: Annotated[int, typer.Option(min=1, help="Calls of the hardware loop.")] = 21,
     json_file: options.Json = None,
 ) -> None:
     """Print the floor, and the ratio of gbdnn's time to it."""
@@ -49,39 +45,39 @@ def main(
     import gbdnn
 
     counts = options.numbers(nthreads, [1, 2])
-    engines = options.words(engine, ["auto", "fused", "full"])
     problem = choice.build()
     found = report.started(problem, rounds=rounds, repeat=repeat)
     living, Y = _living(problem)
     work = float(living @ np.array([layer.edges for layer in problem.network], float))
     found["living"], found["multiply_adds"] = living.tolist(), work
-    ways = [
-        {"nthreads": count, "engine": each, **merging}
-        for count in counts
-        for each in engines
-        for merging in (
-            ({}, {"deduplicate": False}) if each == "auto" else ({"deduplicate": False},)
+    calls = {
+        count: partial(
+            gbdnn.infer, problem.network, problem.features, nthreads=count, deduplicate=False
         )
-    ]
-    calls = [partial(gbdnn.infer, problem.network, problem.features, **way) for way in ways]
+        for count in counts
+    }
     # Prepares the network, and loads the kernels.
-    answers = [gbdnn.categories(each) for each in (Y, *(call() for call in calls))]
+    answers = [gbdnn.categories(each) for each in (Y, *(call() for call in calls.values()))]
     truth = problems.true_categories(problem)[0]
-    right = all(np.array_equal(answer, truth) for answer in answers)
-    found["check"] = checked(right)
+    found["check"] = checked(all(np.array_equal(answer, truth) for answer in answers))
     print(f"{work / 1e9:.2f} G multiply-adds for active inputs; categories: {found['check']}")
 
-    def run(k: int) -> dict[str, Any]:
-        before = hardware.rates(ways[k]["nthreads"], repeat)
-        taken = timed(calls[k])()
-        after = hardware.rates(ways[k]["nthreads"], repeat)
-        return taken | {"rates": {cache: (before[cache] + after[cache]) / 2 for cache in before}}
+    def run(count: int) -> dict[str, Any]:
+        before = hardware.rate(count, repeat)
+        taken = timed(calls[count])()
+        return taken | {"rate": (before + hardware.rate(count, repeat)) / 2}
 
-    turns = in_turn({k: partial(run, k) for k in range(len(ways))}, rounds, warm=0)
+    turns = in_turn({count: partial(run, count) for count in counts}, rounds, warm=0)
     found["summary"] = [
-        {"deduplicate": True, **way, **_summary(work, turns.runs[k])} for k, way in enumerate(ways)
+        {
+            "nthreads": count,
+            "seconds": turns.median(count),
+            "G/s": median(each["rate"] for each in runs) / 1e9,
+            "ratio": median(each["seconds"] * each["rate"] / work for each in runs),
+        }
+        for count, runs in turns.runs.items()
     ]
-    report.table(found["summary"], "seconds", "L2_ratios", "L1_ratios")
+    report.table(found["summary"])
     report.finish(json_file, found, [found])
 
 
@@ -99,20 +95,6 @@ def _living(problem: Problem) -> tuple[np.ndarray, Any]:
 
     Y = gbdnn.infer(problem.network, problem.features, callback=count, deduplicate=False)
     return living[:-1], Y
-
-
-def _summary(work: float, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return floors and times; each run has the rates measured before and after it."""
-    seconds = [run["seconds"] for run in runs]
-    row: dict[str, Any] = {"seconds": seconds, "seconds_median": median(seconds)}
-    row["seconds_min"] = min(seconds)
-    for cache in ("L2", "L1"):
-        rates = [run["rates"][cache] for run in runs]
-        ratios = [taken * rate / work for taken, rate in zip(seconds, rates, strict=True)]
-        facts = {"G/s": median(rates) / 1e9, "floor_s": work / median(rates), "ratios": ratios}
-        facts |= {"ratio_median": median(ratios), "ratio_min": min(ratios)}
-        row |= {f"{cache}_{name}": each for name, each in facts.items()}
-    return row
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 The callback only stores its records. The loss is cross-entropy in steps of 784-1024-1024-10 with
 minibatches of 128. Runs with and without are interleaved; the tables show medians of the ratios of
-each pair, with quartiles in brackets.
+each pair.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from functools import partial
 from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import options
 import problems  # noqa: TC002 -- typer reads the annotations
 import report
-from turns import in_turn, quartiles, timed
+from turns import Turns, in_turn, timed
 
 SIZES, BATCH, STEPS = [784, 1024, 1024, 10], 128, 64
 
@@ -56,18 +57,10 @@ def main(
                 deduplicate=False,
             )  # fmt: skip
 
-            def with_callback(infer: Any = infer) -> list[Any]:
-                kept: list[Any] = []
-                infer(callback=kept.append)
-                return kept
-
-            programs: dict[str, Any] = {
-                "without": timed(infer),
-                "with": timed(with_callback, lambda kept: {"records": len(kept)}),
-            }
-            turns = in_turn(programs, rounds)
-            cell = {"threads": threads, "engine": kernel} | _added(turns.runs, "seconds", "cpu")
-            found["cells"].append(cell | {"records": turns.runs["with"][0]["records"]})
+            calls = {"without": infer, "with": partial(infer, callback=[].append)}
+            turns = in_turn({name: timed(call) for name, call in calls.items()}, rounds)
+            cell = {"threads": threads, "engine": kernel} | _added(turns)
+            found["cells"].append(cell)
     else:
         found = report.started("784-1024-1024-10, minibatches of 128", rounds=rounds, cells=[])
         random = np.random.default_rng(0)
@@ -85,20 +78,15 @@ def main(
 
             losses = {"without": CrossEntropy(), "with": InNumPy()}
             turns = in_turn({name: partial(steps, loss) for name, loss in losses.items()}, rounds)
-            cell = {"threads": threads, "density": percent} | _added(turns.runs, "seconds")
+            cell = {"threads": threads, "density": percent} | _added(turns)
             found["cells"].append(cell | {"ms": 1e3 * turns.median("without")})
     report.table(found["cells"])
     report.write(json_file, found)
 
 
-def _added(runs: dict[str, list[dict[str, Any]]], *keys: str) -> dict[str, str]:
-    """Return what runs take longer, in percent: median and quartiles of the pairs."""
-    added = {}
-    for key in keys:
-        pairs = zip(runs["with"], runs["without"], strict=True)
-        low, middle, high = quartiles([100 * (mine[key] / other[key] - 1) for mine, other in pairs])
-        added[f"added {key}"] = f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
-    return added
+def _added(turns: Turns) -> dict[str, float]:
+    """Return what runs take longer, in percent."""
+    return {"added, %": 100 * (median(turns.ratios("with", "without")) - 1)}
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def measure(
     engine: options.Several = None,
     seconds: Annotated[float, typer.Option(help="Start no network after this time.")] = 1800.0,
 ) -> None:
-    """Time the engines with all numbers of threads; keep the best of each."""
+    """Time the engines with all numbers of threads."""
     study.published(neurons, layers, ["ellis"])
     study.scaling(neurons, layers)
     if perf_counter() - BEGAN > seconds:
@@ -43,7 +43,6 @@ def measure(
         print(f"{neurons} x {layers}: skipped because of the time limit")
         return
     problem = study.problem(neurons, layers)
-    rows = len(study.rows)
     for count in study.counts(1, papers.cores()):
         infer = partial(gbdnn.infer, problem.network, problem.features, nthreads=count)
         programs = {
@@ -52,7 +51,6 @@ def measure(
         }
         programs["gbdnn, equal inputs once"] = infer
         study.compare(problem, programs, count, rounds=1)
-    study.keep_best(rows)
 
 
 if __name__ == "__main__":

@@ -82,19 +82,16 @@ def _reference(study: papers.Study, problem: Problem) -> None:
 def _trimming(study: papers.Study, problem: Problem) -> None:
     parts = loops.batches(problem.features, entries=loops.FEW_ENTRIES)
     for count in study.counts():
-        counts: dict[str, list[int]] = {name: [] for name in TAUS}
         programs = {
             f"zeros trimmed: {name}": partial(
                 loops.categories,
-                partial(loops.sparse, problem.network, trim=tau, told=counts[name].append),
+                partial(loops.sparse, problem.network, trim=tau),
                 parts,
                 count,
             )
             for name, tau in TAUS.items()
         }
         study.compare(problem, programs, count, rounds=1)
-        for name, row in zip(TAUS, study.rows[-len(TAUS) :], strict=True):
-            row["entries, all layers"] = sum(counts[name]) // 2  # two runs
 
 
 def reading(problem: Problem) -> tuple[list[sp.csr_array], dict[str, float]]:

@@ -10,10 +10,9 @@ fused kernels on every number of threads, each in its own process, interleaved, 
 deduplication. Categories are compared with the official ones, or with SciPy in FP64. Then the
 operations of the sparse kernel are timed separately. Every number of threads has the same inputs.
 
-By default all networks of 120 layers run whose 60,000 inputs fit into memory. Networks given by
-``--networks`` run on as many inputs as fit. Speed-ups are median ratios to the smallest number of
-threads; the efficiency is the speed-up over the ideal one. OMP_WAIT_POLICY, OMP_PROC_BIND and
-OMP_PLACES are recorded, not set. `docs/tables.py` shows the JSON.
+Speed-ups are median ratios to the smallest number of threads; the efficiency is the speed-up over
+the ideal one. OMP_WAIT_POLICY, OMP_PROC_BIND and OMP_PLACES are recorded, not set. `docs/tables.py`
+shows the JSON.
 
 ``--wait-policy`` compares the values of OMP_WAIT_POLICY on all threads of the first network, alone
 and next to a loop that keeps one core busy. An OpenMP thread that waits for the next parallel
@@ -55,12 +54,6 @@ from gbdnn.thread_scaling.study import interval
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
 
-NEURONS = (1024, 4096, 16384, 65536)
-DEGREE = 32  # edges into every neuron
-# Bytes that a process needs per edge, and per feature, about 20 % of which are not 0.
-EDGE, FEATURE = 24, 12 * 0.2
-ACTIVATION = 24  # bytes per activation in the running process, for Y and Z
-SHARE = 0.75  # fraction of the machine's memory
 POLICIES = ("unset", "active", "passive")
 RUNS = 3  # timed runs per process and policy
 
@@ -71,7 +64,7 @@ def main(
         typer.Option(metavar="NxL", help="Neurons x layers; several by comma or repetition."),
     ] = None,
     threads: options.Several = None,
-    inputs: Annotated[int | None, typer.Option(min=1, help="Maximum; default: 60,000.")] = None,
+    inputs: options.Inputs = None,
     data: options.Data = None,
     images: options.Images = None,
     seed: options.Seed = 0,
@@ -84,20 +77,15 @@ def main(
 ) -> None:
     """Sweep networks, threads and kernels; print seconds, speed-up, efficiency and edge rate."""
     found = report.circumstances()
-    machine = found["machine"]
-    counts = sorted(options.numbers(threads, powers(machine["cores"])))
+    counts = sorted(options.numbers(threads, powers(found["machine"]["cores"])))
     if quick:
         networks, inputs, rounds = networks or ["1024x12"], inputs or 1024, 1
-    memory = SHARE * machine["memory_gib"] * 2**30
     found |= {"rounds": rounds, "threads": counts, "networks": []}
     report.say_load(found)
-    for neurons, layers in sizes(networks, memory):
-        size = min(inputs or problems.INPUTS, fitting(neurons, layers, memory))
-        if size < 1:
-            print(f"{neurons} x {layers}: skipped, does not fit into memory", flush=True)
-            continue
+    for name in options.words(networks, ["1024x120"]):
+        neurons, layers = map(int, name.split("x"))
         official = problems.known_weights(data, neurons, layers)
-        problem = problems.Choice(neurons, layers, size, official, images, seed).build()
+        problem = problems.Choice(neurons, layers, inputs, official, images, seed).build()
         if wait_policy:
             found |= {"threads": max(counts), "problem": report.problem_facts(problem)}
             found["rows"] = policies(problem, max(counts), 1 if quick else rounds)
@@ -117,26 +105,13 @@ def powers(cores: int) -> list[int]:
     return sorted({cores, *(2**k for k in range(cores.bit_length()) if 2**k < cores)})
 
 
-def sizes(asked: list[str] | None, memory: float) -> list[tuple[int, int]]:
-    """Return neurons and layers of the requested networks, or of those that fit."""
-    found = [tuple(map(int, word.split("x"))) for word in options.words(asked, [])]
-    fits = [(n, 120) for n in NEURONS if fitting(n, 120, memory) >= problems.INPUTS]
-    return found or fits or [(NEURONS[0], 120)]
-
-
-def fitting(neurons: int, layers: int, memory: float) -> int:
-    """Return the number of inputs that fit into the memory (bytes) of all processes."""
-    left = memory - len(KERNELS) * EDGE * DEGREE * neurons * layers
-    return int(left / (neurons * (len(KERNELS) * FEATURE + ACTIVATION)))
-
-
 def study(problem: Problem, counts: list[int], rounds: int) -> dict[str, Any]:
     """Return the times of a network by program and threads, and by operation and threads."""
     found = report.problem_facts(problem)
     print(f"\n{problem.name}\ncomputing the reference categories ...", flush=True)
     truth, found["checked_against"] = problems.true_categories(problem)
     with challenge_turns.workers(problem, KERNELS, found) as able:
-        runs = challenge_turns.interleaved(able, counts, rounds, truth, lambda *_: problem.inputs)
+        runs = challenge_turns.interleaved(able, counts, rounds, truth, problem.inputs)
     found["rows"] = rows(
         [run | {"program": KERNELS[run["program"]]} for run in runs if run["round"]]
     )
@@ -218,14 +193,6 @@ def show(network: dict[str, Any]) -> None:
         print(f"\n{kind}")
         hidden = [f"{name}_{end}" for name in ("seconds", "efficiency") for end in ("low", "high")]
         report.table(network[kind], *hidden, "kind", "rounds", "inputs")
-    most = max(row["threads"] for row in network["operations"])
-    last = [row for row in network["operations"] if row["threads"] == most]
-    worst = min(last, key=lambda row: row["efficiency"])
-    share = worst["seconds"] / sum(row["seconds"] for row in last)
-    print(
-        f"least efficient on {most} threads: {worst['operation']}, {worst['efficiency']:.0%}"
-        f" ({share:.0%} of the time)"
-    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from peers import PROGRAMS
 from turns import checked, in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from processes import Process
 
@@ -32,10 +34,6 @@ def workers(problem: Problem, names: Iterable[str], found: dict[str, Any]) -> It
     with tempfile.TemporaryDirectory() as folder:
         problems.save(problem, Path(folder))
         with PROGRAMS.started(names, found, folder) as able:
-            found["prepared"] = {
-                name: {"seconds": each.prepared["seconds"], **each.prepared["facts"]}
-                for name, each in able.items()
-            }
             yield able
 
 
@@ -44,20 +42,19 @@ def interleaved(
     counts: list[int],
     rounds: int,
     truth: np.ndarray,
-    inputs: Callable[[str, int], int],
-    batch: Callable[[str, int], int | None] = lambda *_: None,
+    inputs: int,
+    batches: Mapping[tuple[str, int], int] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Run all programs interleaved; round 0 is the warm-up.
 
-    `inputs` and `batch` return the number of first inputs and the size of batches of a program on a
-    number of threads.
+    `batches` has the size of batches of a program on a number of threads; others have one batch.
     """
     runs = []
 
     def once(name: str, threads: int) -> dict[str, Any]:
-        at = {"nthreads": threads, "inputs": inputs(name, threads), "batch": batch(name, threads)}
+        at = {"nthreads": threads, "inputs": inputs, "batch": batches.get((name, threads))}
         answer = able[name].ask(**at)
-        right = np.array_equal(answer.pop("categories"), truth[truth < at["inputs"]])
+        right = np.array_equal(answer.pop("categories"), truth)
         return at | answer | {"check": checked(right)}
 
     def note(turn: int, key: tuple[str, int], run: dict[str, Any]) -> None:
@@ -67,9 +64,7 @@ def interleaved(
         print(f"{words}: {run['seconds']:.3f} s, {run['check']}", flush=True)
 
     def calls(counts: list[int]) -> dict[tuple[str, int], Any]:
-        serial = PROGRAMS.having("serial")
-        keys = [(name, 1 if name in serial else n) for n in counts for name in able]
-        return {key: partial(once, *key) for key in keys}
+        return {key: partial(once, *key) for key in product(able, counts)}
 
     in_turn(calls([max(counts)]), 0, pause=PAUSE, told=note)
     in_turn(calls(counts), rounds, warm=0, pause=PAUSE, told=note)

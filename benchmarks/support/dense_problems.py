@@ -12,6 +12,7 @@ from pathlib import Path  # noqa: TC003 -- for those who read the annotations
 from typing import Any
 
 import numpy as np
+from images_to_learn import images
 
 _CHECKED = 1000  # rows of a result that are compared
 
@@ -132,20 +133,16 @@ def random_problem(spec: str, inputs: int, seed: int) -> DenseProblem:
     return DenseProblem(name, weights, biases, limits, features)
 
 
-def trained_problem(mnist: Path) -> DenseProblem:
-    """Return the trained network on MNIST's 10,000 test images; requires PyTorch.
+def trained_problem(folder: Path) -> DenseProblem:
+    """Return a network that was trained on MNIST's images, and its test images."""
+    import gbdnn
+    from gbdnn.training import erdos_renyi
 
-    The images not used for training come first, and have labels.
-    """
-    import trained
-
-    from gbdnn import io
-
-    images, labels = trained.images(mnist), trained.labels(mnist)
-    net = io.from_torch(trained.trained(images, labels))
-    features = np.roll(images, -trained.LEARNT, axis=0).astype(np.float32)
-    name = "784-128-64-10, trained on MNIST, 15 %"
-    return of_network(name, net, features, labels[trained.LEARNT :])
+    data = images(folder)
+    net = erdos_renyi([data.X.shape[1], 128, 64, 10], 0.15, seed=0)
+    net = gbdnn.train(net, data.X, data.y, epochs=3, seed=0, nthreads=1).network
+    name = f"{data.X.shape[1]}-128-64-10, trained on {data.name}, 15 %"
+    return of_network(name, net, data.X_test, data.y_test)
 
 
 def of_network(name: str, net: Any, features: np.ndarray, *labels: np.ndarray) -> DenseProblem:

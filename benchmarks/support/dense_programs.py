@@ -166,21 +166,6 @@ def openvino_request(
     return lambda x: request.infer([x], share_inputs=True)[0]
 
 
-@PROGRAMS.add("DeepSparse")
-def deepsparse(folder: Path) -> Ready:
-    """DeepSparse, which compiles for a number of inputs in the warm-up round."""
-    os.environ["NM_DISABLE_ANALYTICS"] = "1"
-    import deepsparse
-
-    model = _model(folder)
-
-    @cache
-    def engine(inputs: int, nthreads: int) -> Any:
-        return deepsparse.compile_model(model, batch_size=inputs, num_cores=nthreads)
-
-    return lambda nthreads: lambda x: engine(len(x), nthreads).run([x])[0]
-
-
 @PROGRAMS.add("LIBXSMM spmdm")
 def libxsmm(folder: Path) -> Ready:
     """LIBXSMM's product of sparse weights and dense activations, limits and biases by NumPy.
@@ -288,12 +273,7 @@ def timed_calls(
         Y = run(x)
         taken.append(perf_counter() - began)
         if sum(taken) >= at_least or len(taken) == _MOST_CALLS:
-            return {"seconds": median(taken), "calls": taken}, Y
-
-
-def p99(runs: list[dict[str, Any]]) -> float:
-    """Return the 99th percentile of all calls of runs."""
-    return float(np.percentile(np.concatenate([run["calls"] for run in runs]), 99))
+            return {"seconds": median(taken)}, Y
 
 
 @cache

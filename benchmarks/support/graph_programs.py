@@ -25,9 +25,9 @@ CLASSES, BIAS = 40, 0.01
 
 
 def gbdnn(
-    A: sp.csr_array, X: np.ndarray, weights: Weights, what: str, nthreads: int, every: bool
+    A: sp.csr_array, X: np.ndarray, weights: Weights, what: str, nthreads: int
 ) -> Callable[[], Any]:
-    """gbdnn: `nodes` are 1,000 of the nodes, or every one."""
+    """gbdnn, with a GraphBLAS matrix."""
     import graphblas as gb
 
     from gbdnn import graph
@@ -41,9 +41,7 @@ def gbdnn(
         )
         for (W, V), activation in zip(weights, ("relu", "identity"), strict=True)
     ]
-    some = np.random.default_rng(2).choice(len(X), min(1000, len(X)), replace=False)
-    options = {"nodes": some} if what == "nodes" and not every else {}
-    return lambda: graph.infer(layers, X, held, nthreads=nthreads, **options)
+    return lambda: graph.infer(layers, X, held, nthreads=nthreads)
 
 
 def scipy(A: sp.csr_array, X: np.ndarray, weights: Weights, what: str, _: int) -> Callable[[], Any]:
@@ -100,9 +98,6 @@ def pyg(
         given = (torch.from_numpy(np.array([coo.col, coo.row], np.int64)),)
         given += () if what == "sage" else (torch.from_numpy(A.data),)
         del held, coo
-    if not weights:
-        conv = nn.SimpleConv(aggr="sum")
-        return lambda: conv(x, *given)
     convs = []
     for W, V in weights:
         if what == "sage":
@@ -145,8 +140,7 @@ def _tensors(torch: Any, A: sp.csr_array, X: np.ndarray) -> tuple[Any, Any]:
 
 PROGRAMS = Programs(__file__)
 PROGRAMS |= {
-    "gbdnn": Program("gbdnn", gbdnn, "own", every=False),
-    "gbdnn-all": Program("gbdnn, all nodes", gbdnn, "own", every=True),
+    "gbdnn": Program("gbdnn", gbdnn, "own"),
     "pyg": Program("PyTorch Geometric, `edge_index`", pyg, csr=False),
     "pyg-csr": Program("PyTorch Geometric, CSR", pyg, csr=True),
     "torch": Program('PyTorch, `torch.sparse.mm(A, X, "sum")`', torch, mkl=False),
@@ -157,11 +151,11 @@ PROGRAMS |= {
 
 
 def _prepared(
-    name: str, folder: str, what: str, features: str, nthreads: str, dtype: str
+    name: str, folder: str, what: str, features: str, nthreads: str
 ) -> Callable[[], dict[str, Any]]:
     """Return a function that runs a program, stores rows of its result and returns peak memory."""
-    A = sp.csr_array(sp.load_npz(Path(folder) / "A.npz"), dtype=dtype)
-    X = np.random.default_rng(0).standard_normal((A.shape[0], int(features)), dtype)
+    A = sp.csr_array(sp.load_npz(Path(folder) / "A.npz"), dtype="float32")
+    X = np.random.default_rng(0).standard_normal((A.shape[0], int(features)), "float32")
     rng, width = np.random.default_rng(1), X.shape[1]
     weights = [
         tuple(
@@ -174,9 +168,8 @@ def _prepared(
 
     def then(Y: Any) -> dict[str, float]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        if what != "nodes":
-            rows = Y[checked, :].new().to_dense(fill_value=0) if hasattr(Y, "ss") else Y[checked]
-            np.save(Path(folder) / f"{name}.npy", rows)
+        rows = Y[checked, :].new().to_dense(fill_value=0) if hasattr(Y, "ss") else Y[checked]
+        np.save(Path(folder) / f"{name}.npy", rows)
         return {"GiB": peak}
 
     return timed(call, then)

@@ -1,7 +1,7 @@
 """Measure the hardware's rate of multiply-adds with one load each.
 
 A loop in C, which the package ziglang compiles, reads a buffer line by line and adds ``w * line``
-to enough sums to hide the latency of a multiply-add; the size of the buffer determines the cache.
+to enough sums to hide the latency of a multiply-add. The buffer fits the L1 cache.
 A product of a sparse matrix and dense activations needs fewer loads only if several neurons read
 the same activations.
 """
@@ -22,36 +22,34 @@ from typing import Any
 import numpy as np
 import turns
 
-# Buffer sizes that fit a cache: half of the smallest common sizes.
-SIZES = {"L1": 16 << 10, "L2": 256 << 10}
-
+_SIZE = 16 << 10  # of the buffer: half of the smallest common L1 cache
 _LINE = 64
 _LANES = 16  # FP32 in a line
 _LINES = (4, 5, 6, 8, 10)  # sums, in lines; the best value depends on the number of registers
 _BYTES = 128 << 20  # read per call, which takes some milliseconds
 
 
-def rates(nthreads: int, repeat: int = 21) -> dict[str, float]:
-    """Return multiply-adds per second from each cache in FP32, summed over all threads.
+def rate(nthreads: int, repeat: int = 21) -> float:
+    """Return multiply-adds per second from the L1 cache in FP32, summed over all threads.
 
     Every thread has its own buffer; its rate is that of its median call.
     """
-    return {name: _rate(size, best_lines(size), nthreads, repeat) for name, size in SIZES.items()}
+    return _rate(_best_lines(), nthreads, repeat)
 
 
 @cache
-def best_lines(size: int) -> int:
+def _best_lines() -> int:
     """Return the number of lines of sums that is fastest on one thread."""
-    return max(_LINES, key=lambda lines: _rate(size, lines, 1, 11))
+    return max(_LINES, key=lambda lines: _rate(lines, 1, 11))
 
 
-def _rate(size: int, lines: int, nthreads: int, repeat: int) -> float:
+def _rate(lines: int, nthreads: int, repeat: int) -> float:
     function = _stream(lines)
     start = threading.Barrier(nthreads)
-    count, passes = size // (_LINE * lines), max(1, _BYTES // size)
+    count, passes = _SIZE // (_LINE * lines), _BYTES // _SIZE
 
     def work(_: int) -> float:
-        buffer, out = aligned(size), aligned(_LINE * lines)
+        buffer, out = aligned(_SIZE), aligned(_LINE * lines)
         call = partial(function, buffer.ctypes.data, count, passes, out.ctypes.data)
         call()
         start.wait()

@@ -1,6 +1,6 @@
 """Training and test images: MNIST if its files exist, else scikit-learn's digits.
 
-The four IDX files of MNIST, plain or gzip, are in ``$GBDNN_DATA/mnist``.
+The four IDX files of MNIST, plain or gzip, are in a folder, by default ``$GBDNN_DATA/mnist``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ class Images(NamedTuple):
         return float(100 * np.mean(found == self.y_test))
 
 
-def images() -> Images:
+def images(folder: Path | None = None) -> Images:
     """Return MNIST, or digits."""
-    data = os.environ.get("GBDNN_DATA")
-    found = [_file(Path(data or "") / "mnist", name) for name in _FILES]
-    return _mnist(found) if data and all(found) else _digits()
+    if folder is None and (data := os.environ.get("GBDNN_DATA")):
+        folder = Path(data) / "mnist"
+    found = [folder and _file(folder, name) for name in _FILES]
+    return _mnist(found) if all(found) else _digits()
 
 
 def _mnist(files: list[Path]) -> Images:

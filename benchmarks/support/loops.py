@@ -85,13 +85,11 @@ def sparse(
     *,
     drop: bool = False,
     trim: float = 0.0,
-    told: Callable[[int], Any] = lambda _: None,
     lap: Callable[[], Any] = lambda: None,
 ) -> np.ndarray:
     """Return the categories; zeros are removed if their fraction of the entries reaches `trim`.
 
-    `told` is called with the number of entries after each layer; `lap` before the first operation
-    of a layer and after each of `OPERATIONS`.
+    `lap` is called before the first operation of a layer and after each of `OPERATIONS`.
     """
     from graphblas import binary, select, semiring
 
@@ -115,7 +113,6 @@ def sparse(
             lap()
         Z << binary.min(Z, np.float32(layer.clip))
         lap()
-        told(int(Z.nvals))
         return Z
 
     def alive(Y: gb.Matrix) -> np.ndarray:

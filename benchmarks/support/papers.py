@@ -174,16 +174,6 @@ class Study:
             right = all(run["right"] for run in every)
             self.measured(problem, name, nthreads, found.median(name), right, **more)
 
-    def keep_best(self, first: int) -> None:
-        """Keep each program's fastest row, starting at row `first`, and all wrong ones."""
-        rows = sorted(self.rows[first:], key=lambda row: row["seconds"])
-        best = {row["program"]: row for row in reversed(rows)}
-        self.rows[first:] = [
-            row
-            for row in self.rows[first:]
-            if row is best[row["program"]] or row["answer"] == "WRONG"
-        ]
-
     def end(self, **more: Any) -> None:
         """Print the table, write the JSON, and exit with status 1 if a result is wrong."""
         found = {"title": self.title, "quick": self.quick, **report.circumstances()}

@@ -13,16 +13,12 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from importlib.metadata import version
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_PACKAGES = (
-    "scipy torch torch_geometric sparse_dot_mkl sparselab onnxruntime deepsparse openvino"
-    " sparseprop"
-)
+_PACKAGES = "scipy torch torch_geometric sparse_dot_mkl sparselab onnxruntime openvino sparseprop"
 
 
 class Program:
@@ -47,14 +43,11 @@ class Program:
 
 
 class Programs(dict[str, Program]):
-    """The programs of a module by name.
-
-    `script` is its file, which calls `serve`; `pythons` are other interpreters than this one.
-    """
+    """The programs of a module by name; `script` is its file, which calls `serve`."""
 
     def __init__(self, script: str) -> None:
         super().__init__()
-        self.script, self.pythons = script, dict[str, str]()
+        self.script = script
 
     def add(self, title: str, *traits: str) -> Callable[[Any], Any]:
         """Return a decorator that declares a function as a program with the function's name."""
@@ -85,7 +78,7 @@ class Programs(dict[str, Program]):
         """
         skipped, able, started = found.setdefault("skipped", {}), {}, []
         for name in names:
-            command = [self.pythons.get(name, sys.executable), self.script, name, *arguments]
+            command = [sys.executable, self.script, name, *arguments]
             started.append(Process(command, environment))
         try:
             for name, each in zip(names, started, strict=True):
@@ -153,8 +146,7 @@ def serve(prepare: Callable[..., Callable[..., dict[str, Any]]]) -> None:
     """Serve requests; output of libraries is redirected to standard error.
 
     `prepare` is called with the arguments of the script, and returns a function that is called with
-    each request. The first response contains its time, versions and the function's ``facts``, if
-    any, or ``missing`` if a package is missing.
+    each request. The first response contains the versions, or ``missing`` if a package is missing.
     """
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
@@ -163,14 +155,12 @@ def serve(prepare: Callable[..., Callable[..., dict[str, Any]]]) -> None:
             answers.write(json.dumps(what) + "\n")
             answers.flush()
 
-        began = perf_counter()
         try:
             run = prepare(*sys.argv[1:])
         except ImportError as err:
             answer(missing=str(err).splitlines()[0])
             return
-        seconds = perf_counter() - began
-        answer(seconds=seconds, versions=_versions(), facts=getattr(run, "facts", {}))
+        answer(versions=_versions())
         for line in sys.stdin:
             answer(**run(**json.loads(line)))
 

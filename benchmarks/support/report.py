@@ -81,10 +81,7 @@ def _processor() -> dict[str, str]:
     found = {key.strip(): value.strip() for key, _, value in pairs}
     flags = found.get("flags", "").split()
     known = {"avx512_bf16": "bfloat16", "amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
-    gpu = _output(
-        "nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"
-    )
-    return ({"gpu": gpu} if gpu else {}) | {
+    return {
         "model": f"family {found.get('cpu family')}, model {found.get('model')}",
         "instructions": ", ".join(name for flag, name in known.items() if flag in flags),
     }

@@ -9,7 +9,7 @@ this process, `processes.Process.ask` of a program in its own process.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import median, quantiles
+from statistics import median
 from time import perf_counter, process_time, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +37,6 @@ class Turns:
     def ratios(self, name: Hashable, to: Hashable) -> list[float]:
         """Return how many times as long as another a program took, round by round."""
         return ratios(self.runs[name], self.runs[to])
-
-    def every(self) -> list[Run]:
-        """Return all runs, with those of the rounds that do not count."""
-        return [run for kept in (self.first, self.runs) for runs in kept.values() for run in runs]
 
 
 def in_turn(
@@ -103,34 +99,11 @@ def timed(
     return program
 
 
-def repeated(function: Callable[[], Any], rounds: int) -> list[float]:
-    """Return the seconds of one function, called repeatedly; the first call is not counted."""
-    return in_turn({"": timed(function)}, rounds).seconds("")
-
-
 def ratios(runs: Sequence[Run], to: Sequence[Run]) -> list[float]:
-    """Return the seconds of runs over those of others; per input if runs have ``inputs``."""
-    per = [[run["seconds"] / run.get("inputs", 1) for run in each] for each in (runs, to)]
-    return [mine / other for mine, other in zip(*per, strict=True)]
-
-
-def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return median, least and largest seconds of runs, and what else they have."""
-    seconds = [run["seconds"] for run in runs]
-    row: dict[str, Any] = {"inputs": runs[0]["inputs"]} if "inputs" in runs[0] else {}
-    row |= {"seconds_median": median(seconds), "seconds_min": min(seconds)}
-    row["seconds_max"] = max(seconds)
-    if "cpu" in runs[0]:
-        row["cpu_to_wall"] = median(run["cpu"] / run["seconds"] for run in runs)
-    return row | {"check": min(run["check"] for run in runs)}
+    """Return the seconds of runs over those of others."""
+    return [mine["seconds"] / other["seconds"] for mine, other in zip(runs, to, strict=True)]
 
 
 def checked(right: bool) -> str:
     """Return the words of a check: PASSED or FAILED, which sorts first."""
     return "PASSED" if right else "FAILED"
-
-
-def quartiles(numbers: Sequence[float]) -> tuple[float, float, float]:
-    """Return first quartile, median and third quartile."""
-    low, _, high = quantiles(numbers, n=4) if len(numbers) > 1 else [*numbers] * 3
-    return low, median(numbers), high

@@ -79,7 +79,7 @@ def test_files_of_results_say_where_and_when(docs):
     assert f"{floor['date']}, commit {floor['commit']}" in text
 
 
-def test_recorded_commands_have_no_paths_of_a_machine():
+def test_recorded_commands_have_no_paths_of_a_machine_and_their_scripts_exist():
     files = [*DOCS.glob("*.toml"), *DOCS.glob("scaling/*.json")]
     commands = [
         line for file in files for line in file.read_text(encoding="utf-8").splitlines()
@@ -87,6 +87,10 @@ def test_recorded_commands_have_no_paths_of_a_machine():
     ]  # fmt: skip
     assert len(commands) > 8
     assert not [each for each in commands if re.search(r"[ =]/", each.split("python", 1)[1])]
+    pages = "".join(file.read_text(encoding="utf-8") for file in DOCS.rglob("*.md"))
+    scripts = set(re.findall(r"\bbenchmarks/\w+/\w+\.py", " ".join([*commands, pages])))
+    assert len(scripts) > 12
+    assert not [each for each in scripts if not (DOCS.parent / each).exists()]
 
 
 def test_recorded_processors_say_where_and_when():
