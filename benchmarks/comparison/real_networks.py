@@ -209,11 +209,6 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
                 if cell["nthreads"] == nthreads
             ]
         )
-    print(
-        "\ntimes: median ratio of the fastest other program in FP32 to the program, by round."
-        f"\nResults are correct to {TOLERANCE:g} ({LOOSE:g} in bfloat16) of their largest value,"
-        " compared with FP64."
-    )
 
 
 if __name__ == "__main__":

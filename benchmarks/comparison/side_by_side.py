@@ -73,11 +73,6 @@ def main(
         row for threads in counts for row in _summaries(found["runs"], threads, problem)
     ]
     report.table(found["summary"], "program")
-    print(
-        "\nto distinct, to default: median ratio of the seconds to those of gbdnn auto in the same"
-        "\nround, with deduplicate=False (every input computed), and with the default."
-        f"\nspeed up: ratio of the seconds to those on {counts[0]} threads."
-    )
     report.finish(json_file, found, found["runs"])
 
 
