@@ -44,6 +44,7 @@ def sparse(module, density=0.05, seed=0):
             if isinstance(part, nn.BatchNorm1d) and part.running_mean is not None:
                 part.running_mean.normal_(generator=generator)
                 part.running_var.uniform_(0.5, 2, generator=generator)
+                part.eps = 0.25
                 if part.affine:
                     part.weight.uniform_(-2, 2, generator=generator)
                     part.bias.normal_(generator=generator)
