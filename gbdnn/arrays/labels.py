@@ -18,7 +18,7 @@ __all__ = ["aligned", "labels_of"]
 def labels_of(x: Any, axis: int) -> Sequence[Any] | None:
     """Return the labels along an axis: a range if they count from 0, None if there are none."""
     if hasattr(x, "iloc"):  # pandas
-        found = list(x.axes)[axis : axis + 1]
+        found = list(x.axes)[axis:]
     else:  # xarray
         found = [x.indexes.get(dim) for dim in tuple(x.dims)[axis:]] if hasattr(x, "isel") else []
     if not found or found[0] is None:

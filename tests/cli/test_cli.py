@@ -150,7 +150,8 @@ def test_wrong_usage(arguments, match, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_version_and_help():
+def test_version_and_help(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")  # a narrow terminal shortens the commands' sentences
     assert well("--version") == f"gbdnn {gbdnn.__version__}\n"
     for printed in (well(), well("--help")):
         words = printed.partition("Commands:")[2].split()

@@ -267,6 +267,10 @@ UNSUPPORTED = {
     "upper": ([gemm("x", "h"), node("Clip", ["h", "", "low2"], ["y"])], "upper bound is -1"),
     "transA": ([gemm("x", "y", transA=1)], "transposes its input"),
     "left": ([node("MatMul", ["Q", "x"], ["y"])], "right factor is not constant"),
+    "stack": (
+        [node("MatMul", ["x", "S"], ["h"]), node("Flatten", ["h"], ["y"])],
+        r"its weights have shape \(1, 5, 4\) and",
+    ),
     "bias": ([gemm("x", "y", b="Q")], r"its bias has shape \(5, 5\)"),
     "domain": ([node("Gemm", ["x", "W"], ["y"], "q", domain="other")], r"other\.Gemm \(node 'q'\)"),
     "constants": ([node("Neg", ["W"], ["N"], "n"), gemm("x", "y", "N")], r"Neg \(.*with constants"),
@@ -298,7 +302,7 @@ UNSUPPORTED = {
 def test_unsupported_operators_are_named(tmp_path, nodes, message):
     given = {
         **LINEAR, "one": 1.0, "low": 0.1, "high": 1.0, "low2": -1.0,
-        "Q": np.eye(5), "ones": np.ones(4),
+        "Q": np.eye(5), "S": W[None], "ones": np.ones(4),
     }  # fmt: skip
     path = model(tmp_path / "net.onnx", nodes, **given)
     with pytest.raises(errors.ArgumentError, match=r"net.onnx: .*" + message):

@@ -120,6 +120,9 @@ def test_kinds_of_matrices(tmp_path):
         gbdnn.save(matrix, tmp_path / str(k))
         np.testing.assert_array_equal(dense(gbdnn.load(tmp_path / str(k))), X)
     assert gbdnn.load(tmp_path / "2").dtype == "FP32"
+    wide = gb.Matrix.from_coo([0, 3], [2**33, 1], [1.0, 2.0], nrows=5, ncols=2**34)
+    gbdnn.save(wide, tmp_path / "wide")  # column numbers take 64 bits
+    assert gbdnn.load(tmp_path / "wide").isequal(wide)
 
 
 def test_the_kind_of_a_store(tmp_path):

@@ -118,6 +118,11 @@ def order(mutant):
 seconds, failed = defaultdict(float), set()
 
 
+def pytest_collection_modifyitems(items):
+    """Interrupted calls end the tracing, so their tests come last."""
+    items.sort(key=lambda item: item.nodeid.startswith("tests/runtime/"))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
     coverage.Coverage.current().switch_context(item.nodeid)

@@ -461,7 +461,7 @@ def test_no_epochs():
     net = network()
     X, y = data(net)
     run = gbdnn.train(net, X, y, epochs=0)
-    assert run.history == ()
+    assert (run.history, run.steps, run.moment_steps) == ((), 0, 0)
     assert run.network.isequal(net)
 
 
