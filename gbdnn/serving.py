@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.answer import Answer
 from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows, as_source
@@ -126,8 +125,7 @@ class CompiledNetwork:
             if X.nrows <= costs.SINGLES:
                 run_singles(self.network, X, sizes=sizes, values=values)
             else:
-                answer = Answer(*shape, self._dtype, values=values)
-                run_shallow(self.network, X, answer, sizes=sizes)
+                run_shallow(self.network, X, values, sizes=sizes)
         if out is not None:
             return out
         return values[0] if x.ndim == 1 else values

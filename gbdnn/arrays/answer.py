@@ -44,8 +44,6 @@ class Answer:
     dtype : float32 or float64
     dense : bool, default False
         Whether the matrix may be full or bitmap.
-    values : ndarray, shape (nrows, ncols), optional
-        The caller's array for all values, with arbitrary content. There is no matrix then.
     memory : int
         Bytes up to which rows are taken as dense until the first ones are known.
 
@@ -60,18 +58,17 @@ class Answer:
 
     def __init__(
         self, nrows: int, ncols: int, dtype: np.dtype, *, dense: bool = False,
-        values: np.ndarray | None = None, memory: float = np.inf,
+        memory: float = np.inf,
     ) -> None:  # fmt: skip
         self._shape, self._dtype, self._may_be_dense = (nrows, ncols), dtype, dense
-        self.values: Any = values
+        self.values: Any = None
         self.present: Any = None
-        self._is_callers = values is not None
         self._to_array = dense and nrows * ncols * (dtype.itemsize + 1) <= memory
         self._added: list[SparseRows] = []
         self._copied: list[SparseRows] = []
         self._written: list[np.ndarray] = []
         self._lock = renewed(threading.Lock())
-        if self._to_array and values is None:
+        if self._to_array:
             self._allocate()  # early: memory of the call before can be used again
 
     def add(self, rows: SparseRows) -> None:
@@ -88,26 +85,17 @@ class Answer:
         if self._may_be_dense and not self._elements and not self._to_array:
             some = Y.filled[::16]
             self._to_array = dense_pays(max(some.size, 1), int(np.count_nonzero(some != 0)))
-        if self._to_array or self._is_callers:
+        if self._to_array:
             self.note(chain.write(Y, *self.arrays()), len(Y.inputs))
             self._written.append(Y.inputs)
         else:
             for rows in chain.rows(Y, chain.layers.stop, droppable=droppable):
                 self.add(rows)
 
-    @property
-    def is_array(self) -> bool:
-        """Whether rows are written to arrays that exist."""
-        return self.values is not None and (self._to_array or self._is_callers)
-
-    def wrote(self, ids: np.ndarray) -> None:
-        """Note that rows of the arrays were written."""
-        self._written.append(ids)
-
-    def clear(self, ids: np.ndarray) -> None:
-        """Set the rows of inputs without activations to 0."""
-        if self._is_callers:
-            self.values[ids] = 0
+    def wrote(self, entries: int) -> None:
+        """Note that all rows of the arrays were written."""
+        self.note(entries, self._shape[0])
+        self._written.append(np.arange(self._shape[0]))
 
     def arrays(self) -> tuple[Any, Any]:
         """Return `values` and `present` for all rows; zeros take no memory until written."""

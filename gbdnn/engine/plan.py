@@ -262,7 +262,8 @@ class Facts(NamedTuple):
             return False
         if self.deduplicate is True or self.is_watched or not fits_shallow(net, inputs):
             return False
-        if net.narrowest > self.memory:
+        answer = inputs * net.infos[-1].ncols * (net.dtype.itemsize + 1)
+        if max(net.narrowest, answer * (inputs > costs.SINGLES)) > self.memory:
             return False
         elements = inputs * net.infos[0].nrows
         if inputs <= costs.FEW_INPUTS:

@@ -91,7 +91,7 @@ def infer_network(
             progress.computed(0, [few] * len(net), few, plan.kernel)
         return matrix_of(values, sparse=not dense)
     answer = Answer(few, net.shape[1], X.dtype, dense=True, memory=memory)
-    run_shallow(net, rows, answer, sizes=plan.sizes, progress=progress)
+    answer.wrote(run_shallow(net, rows, *answer.arrays(), sizes=plan.sizes, progress=progress))
     return answer.matrix() if dense else matrix_of(answer.arrays()[0], sparse=True)
 
 

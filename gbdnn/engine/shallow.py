@@ -20,18 +20,16 @@ from gbdnn.engine.plan import NetworkFacts, plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.stats import of_layers
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
-from gbdnn.kernels.fused_chain import Lane, Stream
+from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from gbdnn.arrays.answer import Answer
     from gbdnn.arrays.sources import DenseRows
     from gbdnn.engine.loader import Layout
     from gbdnn.engine.plan import Sizes
@@ -44,6 +42,7 @@ __all__ = ["is_shallow", "run_shallow", "run_singles"]
 _log = logging.getLogger("gbdnn.inference")
 
 _CALL = 3e7  # ns of a compiled call, which cannot be interrupted
+_CAST = 16 << 20  # bytes of rows that are cast together
 
 
 def is_shallow(net: Network) -> bool:
@@ -61,78 +60,74 @@ def run_singles(
 
 
 def run_shallow(
-    net: Network, X: DenseRows, answer: Answer, *, sizes: Sizes, progress: RunProgress = UNWATCHED
-) -> None:
-    """Write the activations of the last layer of a shallow network to an answer.
+    net: Network, X: DenseRows, values: np.ndarray, present: np.ndarray | None = None, *,
+    sizes: Sizes, progress: RunProgress = UNWATCHED,
+) -> int:  # fmt: skip
+    """Write the activations of the last layer of a shallow network to `values`.
 
-    `sizes` are those of `single_window`.
+    ``present`` is set to the mask of nonzero values; their number is returned. `sizes` are those of
+    `single_window`.
     """
-    width, workers, shares = sizes.width, sizes.workers, sizes.threads_each
-    _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
-    wide = costs.is_wide(min(width, X.nrows), X.dtype.itemsize)
+    wide = FUSED.is_wide(min(sizes.width, X.nrows), X.dtype.itemsize)
     layout = layout_of(net, FUSED, reordered=False, wide=wide)
     chains = layout.cache.get(_Chains) or layout.cache.setdefault(_Chains, _Chains(net, layout))
-    stop = len(net)
-    starts, stream = iter(range(0, X.nrows, width)), None  # shared by the threads
-    left: list[int] = []  # first inputs of blocks that the stream does not compute
-    if answer.is_array and X.is_as_is and shares == 1 and not progress.is_watched:
-        stream = chains.stream()
-        stream.begin(X.array, width, chains.blocks_per_call(width), *answer.arrays())
+    blocks = partial(_blocks, chains, X, values, present, sizes, progress)
+    if sizes.threads_each == 1 or progress.is_watched:
+        return blocks()
+    shared = chains.shared(sizes.threads_each)
+    entries = shared.run(X.dense_rows(0, X.nrows), chains.safe, values, present)
+    if entries is None:
+        entries = blocks()
+    shared.end()
+    chains.idle_shared[sizes.threads_each].append(shared)  # not after an error
+    return entries
 
-    def streamed() -> Iterator[int]:
-        """Yield the first inputs of blocks whose sums have to be checked; compute the others."""
-        lane = chains.lane(width)
-        for start in stream.run(lane):  # type: ignore[union-attr]
-            left.append(start)
-            yield start
-        answer.note(*lane.done.tolist())
-        lane.done[:] = 0
-        chains.idle_lanes.append(lane)
 
-    def work(_: int) -> None:
-        wide, buffers = 0, None
-        for start in starts if stream is None else streamed():
-            if buffers is None:
-                wide, buffers = chains.buffers(width)
-            begun = perf_counter()
-            rows = X.dense_rows(start, start + width)
-            ids = np.arange(start, start + len(rows))
-            Y = chains.checked.block(buffers, 0, wide)
-            largest = chains.checked.read_dense(Y, 0, rows, ids)
-            if not largest < np.inf:
-                X.require_finite(start, start + len(rows))
-            chain = chains.unchecked if largest <= chains.safe else chains.checked
-            counts = np.zeros((stop, 5), np.int64) if progress.is_watched else None
-            began = perf_counter()
-            if shares > 1 and chain is chains.unchecked and counts is None:
-                shared = chains.shared(shares)
-                Y = shared.run(Y, buffers)
-                chains.idle_shared[shares].append(shared)
-            else:
-                Y = chain.run(Y, 0, stop, buffers, tidy=False, counts=counts, stands=None)
-            if counts is not None:
-                ended = perf_counter()
-                each = (ended - began) * of_layers(counts)
-                progress.computed(0, counts[:, 0], len(Y.inputs), chain.name, each)
-            answer.write(chain, Y, droppable=chain.layers.plans[-1].droppable_after)
-            if len(Y.inputs) < len(rows):  # the chain has overwritten ids of dropped inputs
-                answer.clear(np.setdiff1d(np.arange(start, start + len(rows)), Y.inputs))
-            buffers.put(Y)
-            if counts is not None:
-                progress.spent(reading=began - begun, writing=perf_counter() - ended)
-        if buffers is not None:
-            chains.idle.append((wide, buffers))  # not after an error
+def _blocks(
+    chains: _Chains, X: DenseRows, values: np.ndarray, present: np.ndarray | None, sizes: Sizes,
+    progress: RunProgress,
+) -> int:  # fmt: skip
+    """Compute `run_shallow` in blocks, each on one thread."""
+    width, workers, step = sizes.width, sizes.workers, X.nrows
+    _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
+    if not X.is_as_is:  # cast some rows at a time
+        step = max(width, min(_CAST, sizes.working) // (X.ncols * X.dtype.itemsize))
+    stream, entries = chains.stream(), list[int]()
+    for first in range(0, X.nrows, step):
+        arrays = values[first:], None if present is None else present[first:]
+        rows = X.dense_rows(first, first + step)
+        stream.begin(rows, width, chains.blocks_per_call(width), *arrays)
 
-    if workers == 1:
-        work(0)
-    else:
-        end = (lambda: [None for _ in starts]) if stream is None else stream.stop
-        on_threads(workers, work, stop=end)
-    if stream is not None:
-        ids = np.arange(X.nrows)
-        answer.wrote(ids[~np.isin(ids // width * width, left)] if left else ids)
-        stream.end()
-        chains.idle_streams.append(stream)  # not after an error
+        def work(_: int, first: int = first) -> None:
+            lane, found = chains.lane(width), -2
+            while found == -2:
+                began = perf_counter()
+                found = stream.call(lane, watched=progress.is_watched)
+                if progress.is_watched:
+                    _tell(progress, lane, perf_counter() - began)
+            if found >= 0:
+                X.require_finite(first + found, first + found + width)
+            entries.append(int(lane.done[0]))
+            lane.done[0] = 0
+            chains.idle_lanes.append(lane)  # not after an error
+
+        if workers == 1:
+            work(0)
+        else:
+            on_threads(workers, work, stop=stream.stop)
+    stream.end()
+    chains.idle_streams.append(stream)  # not after an error
+    return sum(entries)
+
+
+def _tell(progress: RunProgress, lane: Lane, seconds: float) -> None:
+    """Record the blocks of a call."""
+    _, *ticks, _ = lane.done.tolist()
+    reading, computing, writing = (seconds * each / max(1, sum(ticks)) for each in ticks)
+    inputs = lane.counts[:, 0]
+    progress.computed(0, inputs, int(inputs[0]), FUSED.name, computing * of_layers(lane.counts))
+    progress.spent(reading=reading, writing=writing)
+    lane.counts[:] = lane.done[1:] = 0
 
 
 class _Chains:
@@ -140,12 +135,10 @@ class _Chains:
 
     Attributes
     ----------
-    unchecked, checked : Chain
+    unchecked, checked : FusedChain
         Without and with a check for sums outside the dtype's range.
     safe : float
         Magnitude of features up to which no sum leaves the range.
-    idle : list of (int, Buffers)
-        Width and blocks of one thread each, for reuse by the next call.
     idle_shared : dict of int to list of FusedShares
         By number of threads, for reuse.
     idle_streams, idle_lanes : list of Stream, list of Lane
@@ -160,44 +153,32 @@ class _Chains:
         ]
         unchecked = [plan._replace(may_overflow=False) for plan in checked]
         self.checked, self.unchecked = (
-            FUSED.chain(ChainLayers(0, plans, layout.weights, layout.positions))
+            FusedChain(ChainLayers(0, plans, layout.weights, layout.positions))
             for plans in (checked, unchecked)
         )
         self._facts = net.prepared(NetworkFacts.of)
         self.safe, self._work = self._facts.safe, self._facts.line
-        self.idle: list[tuple[int, Buffers]] = []
         self.idle_shared: dict[int, list[FusedShares]] = defaultdict(list)
         self.idle_streams: list[Stream] = []
         self.idle_lanes: list[Lane] = []
 
     def stream(self) -> Stream:
-        """Return an idle stream of unchecked blocks, or a new one."""
-        chain: Any = self.unchecked  # of the fused kernel
-        return _taken(self.idle_streams, partial(Stream, chain, self.safe))
+        """Return an idle stream, or a new one."""
+        return _taken(self.idle_streams, partial(Stream, self.unchecked, self.checked, self.safe))
 
     def blocks_per_call(self, width: int) -> int:
         """Return the number of blocks that take some hundredths of a second."""
         return max(1, int(_CALL / (self._work / 16 * width)))
 
-    def shared(self, count: int) -> FusedShares:
-        """Return idle layers divided into `count` shares of neurons, or new ones."""
-        chain: Any = self.unchecked  # of the fused kernel
-        make = partial(FusedShares, chain, count, self._work)
-        return _taken(self.idle_shared[count], make)
-
     def lane(self, width: int) -> Lane:
         """Return an idle lane for blocks of at least this width, or a new one."""
-        chain: Any = self.unchecked  # of the fused kernel
-        found: Lane = _taken(self.idle_lanes, partial(Lane, chain, width))
-        return found if found.width >= width else Lane(chain, width)
+        found: Lane = _taken(self.idle_lanes, partial(Lane, self.unchecked, width))
+        return found if found.width >= width else Lane(self.unchecked, width)
 
-    def buffers(self, width: int) -> tuple[int, Buffers]:
-        """Return the width and buffers of idle blocks of at least this width, or of new ones."""
-        wide, found = _taken(self.idle, lambda: (0, None))
-        if wide >= width:
-            return wide, found
-        shape = self._facts.neurons, width
-        return width, Buffers(self._facts.dtype, 0, AlignedBlock, shape)
+    def shared(self, count: int) -> FusedShares:
+        """Return idle layers divided into `count` shares of neurons, or new ones."""
+        make = partial(FusedShares, self.unchecked, count, self._work)
+        return _taken(self.idle_shared[count], make)
 
 
 class _Singles:

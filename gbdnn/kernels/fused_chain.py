@@ -277,16 +277,21 @@ class Lane:
     ----------
     width : int
         Most inputs per block.
-    done : ndarray of int64, shape (2,)
-        Entries and inputs that were computed.
+    done : ndarray of int64, shape (5,)
+        Entries of the answer, clock ticks of reading, computing and writing, and the layer of an
+        error.
+    counts : ndarray of int64, shape (layers, 5)
+        As for `FusedChain.run`, if it is watched.
     """
 
     def __init__(self, chain: FusedChain, width: int) -> None:
-        self.width, self.done = width, np.zeros(2, np.int64)
+        self.width, self.done = width, np.zeros(5, np.int64)
+        self.counts = np.zeros((len(chain.layers.plans), 5), np.int64)
         Y, Z = (AlignedBlock(chain.neurons, width, chain.dtype) for _ in range(2))
-        ids = np.empty(width, np.int64)
-        self.words = [*map(word, (Y, Z, Y.stride, ids, Y.scratch, self.done))]
-        self._kept = Y, Z, ids
+        ids, statistics = np.empty(width, np.int64), np.array([address(self.counts), 0])
+        words = [*map(word, (Y, Z, Y.stride, ids, Y.scratch, self.done))]
+        self.unwatched, self.watched = [*words, 0], [*words, address(statistics)]
+        self._kept = Y, Z, ids, statistics
 
 
 class Stream:
@@ -294,20 +299,22 @@ class Stream:
 
     Parameters
     ----------
-    chain : FusedChain
+    chain, checked : FusedChain
+        Without and with a check for sums outside the dtype's range.
     largest : float
-        A block with a larger feature is left to the caller.
+        Blocks with a larger feature are checked.
     """
 
-    def __init__(self, chain: FusedChain, largest: float) -> None:
+    def __init__(self, chain: FusedChain, checked: FusedChain, largest: float) -> None:
         layers, dtype = chain.layers, chain.dtype
-        bits = np.array(largest, dtype).view(np.dtype(f"i{dtype.itemsize}"))
+        bits = np.array([largest, np.inf], dtype).view(f"i{dtype.itemsize}").tolist()
         self._next, self._inputs = np.zeros(1, np.int64), 0
         self._record = Record(
-            "stream", plan=chain.plan_of(tidy=False), layers=len(layers.plans), largest=int(bits),
+            "stream", plan=chain.plan_of(tidy=False), checked=checked.plan_of(tidy=False),
+            layers=len(layers.plans), largest=bits[0], infinite=bits[1],
             nrows=layers.neurons(layers.first), ncols=layers.neurons(layers.stop), next=self._next,
         )  # fmt: skip
-        self._compiled = chain.compiled["stream"]
+        self._compiled, self._layers = chain.compiled["stream"], layers
 
     def begin(
         self, X: np.ndarray, width: int, blocks: int, answer: np.ndarray,
@@ -333,13 +340,21 @@ class Stream:
             inputs=len(X), width=width, blocks=blocks, answer=answer, present=present,
         )  # fmt: skip
 
-    def run(self, lane: Lane) -> Iterator[int]:
-        """Compute blocks until none is left; yield the first input of each that is not computed."""
-        start = 0
-        while start != -1:
-            start = self._compiled(self._record.address, *lane.words)
-            if start >= 0:
-                yield start
+    def call(self, lane: Lane, *, watched: bool = False) -> int:
+        """Compute blocks of `width` inputs; write to `done` and, if `watched`, to `counts`.
+
+        Returns
+        -------
+        int
+            -1 if no block is left; -2 if some are; the first input of a block with a feature that
+            is not finite.
+        """
+        words = lane.watched if watched else lane.unwatched
+        found = self._compiled(self._record.address, *words)
+        if found == -3:
+            faulty = int(lane.done[4])
+            raise non_finite(faulty, self._layers.plans[faulty].info)
+        return found
 
     def stop(self) -> None:
         """Leave no further block to any call."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.kernels.compiled.table import shares
@@ -18,7 +19,6 @@ from gbdnn.runtime.threads import on_another_thread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.kernels.blocks import AlignedBlock, Buffers
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.fused_chain import FusedChain
     from gbdnn.model.layer_info import LayerInfo
@@ -116,7 +116,7 @@ class _Job:
 
 
 class FusedShares:
-    """A narrow block through all layers of a chain; not thread-safe.
+    """A block of up to two cache lines of inputs, through all layers of a chain; not thread-safe.
 
     Parameters
     ----------
@@ -132,24 +132,37 @@ class FusedShares:
         weights = chain.layers.weights
         self._chain, self._layers = chain, len(weights)
         table = Record.joined([shares(layer, count) for layer in weights])
-        members = {"table": table, "shares": count, "layers": self._layers}
-        self._job = _Job("block", chain.dtype, count, work, **members)
+        neurons, dtype = chain.neurons, chain.dtype
+        self._Y, self._Z = (AlignedBlock(neurons, 128 // dtype.itemsize, dtype) for _ in range(2))
+        members = {"Y": self._Y, "Z": self._Z, "stride": self._Y.stride, "layers": self._layers}
+        self._job = _Job("block", dtype, count, work, table=table, shares=count, **members)
+        self._is_helped = False
 
-    def run(self, Y: AlignedBlock, buffers: Buffers) -> AlignedBlock:
-        """Return a block after all layers; `Y` is consumed."""
-        if not self._job.wake_helpers():
-            Y = self._chain.run(Y, 0, self._layers, buffers, tidy=False, counts=None, stands=None)
-            self._job.end(helped=False)
-            return Y
-        Z: AlignedBlock = buffers.get(self._chain.neurons, Y.width)
-        self._job.set(Y=Y, Z=Z, stride=Y.stride, inputs=len(Y.inputs))
+    def run(
+        self, rows: np.ndarray, largest: float, values: np.ndarray, present: np.ndarray | None
+    ) -> int | None:
+        """Compute rows of at most two cache lines of inputs, and write the answer's rows.
+
+        Returns
+        -------
+        int or None
+            Number of entries, if `present` is given. None if no thread helps or a feature is larger
+            than `largest`: another way has to compute the rows before `end`.
+        """
+        self._is_helped = self._job.wake_helpers()
+        chain, Y, Z = self._chain, self._Y, self._Z
+        Y.neurons = chain.layers.neurons(0)
+        if not self._is_helped or not chain.read_dense(Y, 0, rows, np.arange(len(rows))) <= largest:
+            return None
+        self._job.set(inputs=len(rows))
         self._job.run()
-        self._job.end(helped=True)
-        Z.inputs, Z.neurons = Y.inputs, self._chain.layers.neurons(self._layers)
-        if self._layers % 2 == 0:
-            Y.neurons, Y, Z = Z.neurons, Z, Y
-        buffers.put(Y)
-        return Z
+        last = Z if self._layers % 2 else Y
+        last.inputs, last.neurons = Y.inputs, chain.layers.neurons(self._layers)
+        return chain.write(last, values, present)
+
+    def end(self) -> None:
+        """Note the end of a call."""
+        self._job.end(helped=self._is_helped)
 
 
 class FusedSingle:

@@ -67,12 +67,12 @@ struct plan {
 
 /* Dense inputs, which threads take through all layers in blocks of `width` inputs. */
 struct stream {
-    const struct plan *plan;
+    const struct plan *plan, *checked;  // the second one for blocks with larger features
     int64_t layers, inputs, width;
     int64_t blocks;  // of a call, at most
     int64_t nrows, ncols;  // neurons of the first and of the last layer
     int64_t row_stride, column_stride;  // of X
-    int64_t largest;  // bits of the largest feature for which no sum can leave the range
+    int64_t largest, infinite;  // bits of the largest feature for which no sum can leave the range
     const real *X;
     real *answer;  // C-ordered, inputs x ncols
     uint8_t *present;  // of the same shape: whether a value is not 0; or null
@@ -201,7 +201,7 @@ EXPORT void chain(const struct plan *plan, int64_t first, int64_t last, real *Y,
                   const int64_t *statistics);
 
 EXPORT int64_t stream(const struct stream *job, real *Y, real *Z, int64_t stride, int64_t *ids,
-                      int64_t *scratch, int64_t *done);
+                      int64_t *scratch, int64_t *done, const int64_t *statistics);
 
 EXPORT void pass_block(struct window *job, const struct block *given);
 EXPORT int64_t pass_rows(struct window *job);
