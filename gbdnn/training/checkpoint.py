@@ -160,7 +160,8 @@ def identity(x: Any, seen: dict[int, Any] | None = None) -> str:
     if x is None or isinstance(
         x, bool | int | float | complex | str | bytes | np.generic | np.dtype
     ):
-        text = repr(x)
+        # NumPy 1 writes numbers without their type.
+        text = f"{type(x).__name__} {x!r}" if isinstance(x, np.generic) else repr(x)
     elif isinstance(x, type | FunctionType):
         text = f"{x.__module__}.{x.__qualname__}"
         if not isinstance(x, type) and "<" in text:
