@@ -228,6 +228,15 @@ def test_copies_and_checkpoints():
     near(empty(x.float()), other(x).float())
 
 
+def test_patterns_that_follow_each_other():
+    """No plan is found by the identity of a pattern that no longer exists."""
+    model = network(20, 40, 30)
+    x = torch.randn(5, 20, dtype=torch.float64)
+    for _ in range(8):
+        near(model(x), dense_of(model)(x))
+        model[2].rewire(0.5)
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_activation_checkpoints(reentrant):
     model, found = network(20, 30, 7), []
