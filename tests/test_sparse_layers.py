@@ -183,6 +183,9 @@ def test_inputs_that_are_not_contiguous():
     for x in (wide[:, :20].T.contiguous().T, wide[::2, ::3], wide[:1, :20].expand(9, 20),
               torch._neg_view(wide[:, :20])):  # fmt: skip
         near(model(x), dense(x))
+    negated = {name: torch._neg_view(y.detach()) for name, y in model.named_parameters()}
+    made = torch.func.functional_call(copy.deepcopy(model), negated, (x,))
+    near(made, torch.func.functional_call(model, {n: y.clone() for n, y in negated.items()}, (x,)))
     model(wide[:, :20]).sum().backward()  # the gradient is expanded
     dense(wide[:, :20]).sum().backward()
     near(model[0].values.grad, at_edges(model[0], dense[0].weight.grad))
@@ -226,6 +229,15 @@ def test_copies_and_checkpoints():
     assert torch.equal(empty(x), other(x))
     empty.double().float()
     near(empty(x.float()), other(x).float())
+    assert gt.SparseLinear(20, 30, mask=torch.ones(30, 20), device="meta").values.shape == (600,)
+    other = gt.SparseLinear(20, 30, density=0.2)
+    same.col_indices.data = other.col_indices  # PyTorch does not count the change
+    near(same(x), x @ same.weight.to_dense().T + same.bias)
+    with torch.inference_mode():
+        same = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64)
+        for _ in range(2):
+            near(same(x), x @ same.weight.to_dense().T + same.bias)
+            same.rewire(0.5)
 
 
 def test_patterns_that_follow_each_other():
@@ -294,10 +306,19 @@ def test_what_is_not_supported_is_an_error():
     part.col_indices[0] = 99
     with pytest.raises(errors.ArgumentError, match="col_indices"):
         part(x)
-    part = layer(20, 7)
-    part.values = nn.Parameter(part.values[1:].detach())
-    with pytest.raises(errors.ShapeError, match="values have shape"):
-        part(x)
+    for at, wrong in (3, 0), (3, 10**15), (-1, -1), (0, 1):
+        part = layer(20, 7)
+        part.crow_indices[at] = wrong
+        with pytest.raises(errors.ArgumentError, match="not those of a CSR matrix"):
+            part(x)
+    for name, match in (("values", "values have shape"), ("bias", "bias has shape")):
+        part = layer(20, 7)
+        setattr(part, name, nn.Parameter(getattr(part, name)[1:].detach()))
+        with pytest.raises(errors.ShapeError, match=match):
+            part(x)
+    for wrong in (6, 8):
+        with pytest.raises(errors.ShapeError, match=f"7 outputs, the next one has {wrong} inputs"):
+            gt.SparseSequential(layer(20, 7), layer(wrong, 5))(x)
 
 
 def test_wrong_arguments():
@@ -374,6 +395,13 @@ def test_rewiring(score, batch):
     model[0](x).sum().backward()  # uses the buffers of that pass
     with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
         model[2].rewire(0.1, "gradient")
+    both, begin = model(x), model[:3](x.clone().requires_grad_())
+    both.sum().backward()
+    begin.sum().backward()  # after the calls, uses the buffers of that pass
+    with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
+        model[4].rewire(0.1, "gradient")
+    model(x[:0]).sum().backward()
+    model[2].rewire(0.1, "gradient")  # all gradients are 0
     full = gt.SparseLinear(4, 3, density=1)
     full.rewire(0.5)  # there is no free place
     assert len(full.values) == 12
@@ -392,10 +420,15 @@ def test_hooks_leave_the_run():
     assert seen == [1, (5, 20), 2]
     for hook in hooks:
         hook.remove()
-    hook = nn.modules.module.register_module_forward_hook(lambda *given: seen.append(given[0]))
-    near(model(x), expected)
-    hook.remove()
-    assert seen[3:] == [*model, model]
+    register = nn.modules.module
+    for call in register.register_module_forward_hook, register.register_module_full_backward_hook:
+        seen.clear()
+        hook = call(lambda *given: seen.append(given[0]))
+        y = model(x.requires_grad_())
+        near(y, expected)
+        y.sum().backward()
+        hook.remove()
+        assert {*seen} == {*model, model}
 
 
 def test_a_run_is_one_node():

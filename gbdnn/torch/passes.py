@@ -52,12 +52,14 @@ class _Edges(Pattern):
         last: list[Any], in_panels: bool,
     ) -> None:  # fmt: skip
         starts, columns, n = crow.numpy(), col.numpy(), len(crow) - 1
-        numbers = np.repeat(np.arange(n) * rows, np.diff(starts).clip(0)) + columns[: starts[-1]]
-        is_valid = starts[0] == 0 and starts[-1] == len(columns) == len(numbers)
-        if not (is_valid and (np.diff(starts) >= 0).all() and (np.diff(numbers) > 0).all()):
-            raise ArgumentError("crow_indices and col_indices are not those of a CSR matrix")
         if len(columns) and not 0 <= columns.min() <= columns.max() < rows:
             raise ArgumentError(f"col_indices must be from 0 to {rows - 1}")
+        is_valid = (
+            starts[0] == 0 and starts[-1] == len(columns) and (starts[1:] >= starts[:-1]).all()
+        )
+        numbers = np.repeat(np.arange(n) * rows, np.diff(starts)) + columns if is_valid else columns
+        if not (is_valid and (np.diff(numbers) > 0).all()):
+            raise ArgumentError("crow_indices and col_indices are not those of a CSR matrix")
         info = LayerInfo((rows, n), len(numbers), 1.0, np.dtype(str(dtype)[6:]))
         super().__init__(info, numbers, in_panels=in_panels)
         order = self.order()
@@ -73,15 +75,15 @@ class _Edges(Pattern):
         k, held = self.last
         if not held:
             return None
-        plan, memory, scratch = held
-        Y, D = memory, scratch[: plan.blocks]
+        plan, Y, scratch = held
         starts, inputs = np.cumsum([0, *plan.sizes]), np.arange(plan.batch)
         share = SHARE_LINES * 64 // self.info.dtype.itemsize
         places = torch.from_numpy(inputs // share * plan.stride + inputs % share)
+        D = scratch[: plan.blocks].view(plan.shares, starts[-1], plan.stride)
         Y, D = (
-            x.view(plan.shares, -1, plan.stride)[:, starts[at] : starts[at + 1]]
-            .movedim(1, 0).flatten(1).index_select(1, places) for x, at in ((Y, k), (D, k + 1))
-        )  # fmt: skip
+            x[:, starts[at] : starts[at + 1]].movedim(1, 0).flatten(1).index_select(1, places)
+            for x, at in ((Y, k), (D, k + 1))
+        )
         return (D @ Y.T).numpy()
 
 
@@ -93,7 +95,7 @@ def edges_of(
     in_panels: bool | None = None,
 ) -> _Edges:  # fmt: skip
     """Return the pattern of index tensors, derived again after a change in place."""
-    key, found = (crow._version, col._version, rows, dtype), _edges.get(col)
+    key, found = (_state(crow), _state(col), rows, dtype), _edges.get(col)
     if found is None or found[0] is not crow or found[1] != key:
         found = _edges[col] = crow, key, [0, []], {}
     last, known = found[2:]
@@ -101,6 +103,13 @@ def edges_of(
     if in_panels not in known:
         known[in_panels] = _Edges(crow, col, rows, dtype, last, in_panels)
     return known[in_panels]
+
+
+def _state(indices: torch.Tensor) -> Any:
+    """Return what differs after a change of indices."""
+    if indices.is_inference():  # PyTorch does not count its changes
+        return indices.numpy().tobytes()
+    return indices._version, indices.data_ptr()
 
 
 class _Plan:
@@ -169,9 +178,6 @@ class _Plan:
 
     def _ordered(self, values: Tensors, parts: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return values in the order of computation, contiguous."""
-        for (nedges, *_), v in zip(self.orders, values, strict=True):
-            if v.shape != (nedges,):
-                raise ShapeError(f"values have shape {(*v.shape,)}, but there are {nedges} edges")
         return [
             v.contiguous() if x is None else torch.index_select(v.detach(), 0, x, out=part)
             for (_, x, _), v, part in zip(self.orders, values, parts, strict=True)
@@ -182,6 +188,11 @@ class _Plan:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs, and the blocks of the inputs of all layers."""
         sizes, shares, stride = self.sizes, self.shares, self.stride
+        for (n, *_), m, v, b in zip(self.orders, sizes[1:], values, biases, strict=True):
+            if v.shape != (n,):
+                raise ShapeError(f"values have shape {(*v.shape,)}, but there are {n} edges")
+            if b is not None and b.shape != (m,):
+                raise ShapeError(f"the bias has shape {(*b.shape,)}, but there are {m} outputs")
         out, last = x.new_empty(len(x), sizes[-1]), x.new_empty(shares, sizes[-1], stride)
         memory = x.new_empty(shares, sum(sizes[:-1]), stride)
         if not x.numel() and len(x):  # no features
@@ -235,6 +246,12 @@ _AT = {
 }
 
 
+def _forget(layers: list[_Edges]) -> None:
+    """Forget the last backward pass of layers, as its buffer is used again."""
+    for edges in layers:
+        edges.last[1].clear()
+
+
 def _addresses(tensors: Tensors) -> list[int]:
     return [x.data_ptr() for x in tensors]
 
@@ -246,8 +263,7 @@ def _planned(
     sizes = [rows, *(len(each) - 1 for each in crow)]
     lists, in_panels = zip(crow, col, sizes, strict=False), len(x) >= _PANELS
     layers = [edges_of(r, c, n, x.dtype, in_panels) for r, c, n in lists]
-    for edges in layers:
-        edges.last[1].clear()
+    _forget(layers)
     work = len(x) * sum(layer.nedges for layer in layers)
     threads = min(torch.get_num_threads(), 1 + work // _WORK)
     plans, key = layers[0].plans, (*layers[1:], *relu, len(x), threads)
@@ -321,6 +337,7 @@ class _Function(torch.autograd.Function):
         if torch.compiler.is_compiling():
             dx, dw, db = _back_operator(d, memory, rest[:n], *ctx.lists, ctx.rows, needs_dx)
         else:
+            _forget(ctx.layers)
             dx, dw, db, scratch = ctx.plan.backward(d, memory, rest[:n], needs_dx)
             held = [ctx.plan, memory, scratch]
             for k, edges in enumerate(ctx.layers):
@@ -337,7 +354,8 @@ def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.
             " operations; use to_dense() for them"
         )
     lists = [f.crow_indices for f in layers], [f.col_indices for f in layers], relu
-    parameters = [*(f.values for f in layers), *(f.bias for f in layers)]
+    parameters = [f.values.resolve_neg() for f in layers]
+    parameters += [f.bias if f.bias is None else f.bias.resolve_neg() for f in layers]
     dtype, wanted = parameters[0].dtype, layers[0].in_features
     for y in (x, *parameters, *lists[0], *lists[1]):
         if y is not None and not (y.is_cpu and y.layout is torch.strided):
@@ -350,6 +368,10 @@ def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.
     shape = x.shape
     if not shape or shape[-1] != wanted:
         raise ShapeError(f"the input has shape {(*shape,)}, expected (..., {wanted})")
+    for f, g in pairwise(layers):
+        if f.out_features != g.in_features:
+            counts = f"{f.out_features} outputs, the next one has {g.in_features} inputs"
+            raise ShapeError(f"a layer has {counts}")
     flat = x if len(shape) == 2 else x.reshape(shape[:-1].numel(), wanted)
     flat = flat.to(dtype) if torch.is_autocast_enabled("cpu") else flat.resolve_neg()
     for y in (flat, *parameters):

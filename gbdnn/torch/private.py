@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorMap", "has_function_mode", "is_hooked", "is_watched", "records", "tree_leaves"]
 
 _HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+_HOOKS_OF_ALL = tuple(getattr(modules, "_global" + name) for name in _HOOKS)
 
 
 def records() -> bool:
@@ -43,7 +44,7 @@ def has_function_mode() -> bool:
 
 def is_watched() -> bool:
     """Whether hooks are registered for all modules."""
-    return bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
+    return any(_HOOKS_OF_ALL)
 
 
 def is_hooked(module: nn.Module) -> bool:

@@ -27,7 +27,7 @@ class SparseLinear(nn.Module):
 
     The stored weights are one trainable vector, so their gradient, the optimizer's moments and
     memory are as small. gbdnn computes both passes on the CPU, with ``torch.get_num_threads()``
-    threads; results do not depend on their number. NaN and infinity propagate as in PyTorch.
+    threads; results do not depend on their number. Outputs are NaN or infinite as in PyTorch.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class SparseLinear(nn.Module):
         call: another device or dtype, a ``torch.func`` transformation, ``torch.jit.trace``, or
         invalid indices.
     ShapeError
-        The mask or an input has another shape.
+        The mask, an input or a parameter has another shape.
 
     See Also
     --------
@@ -106,9 +106,9 @@ class SparseLinear(nn.Module):
                 raise ShapeError(
                     f"the mask has shape {(*mask.shape,)}, expected {(out_features, in_features)}"
                 )
-            mask = mask.to(device=device, dtype=torch.bool)
-            columns = mask.nonzero()[:, 1]
-            starts = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0))
+            mask = mask.bool()
+            columns = mask.nonzero()[:, 1].to(device=device)
+            starts = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).to(device=device)
         self.register_buffer("crow_indices", starts)
         self.register_buffer("col_indices", columns.int())
         options = {"device": device, "dtype": dtype}
@@ -265,6 +265,11 @@ class SparseSequential(nn.Sequential):
     ----------
     *modules : torch.nn.Module
         As for ``torch.nn.Sequential``.
+
+    Raises
+    ------
+    ShapeError
+        In a call: a layer has another number of inputs than the one before it has outputs.
 
     Examples
     --------
