@@ -23,6 +23,7 @@ def test_edges_processed_are_those_that_a_callback_gets(engine, deduplicate):
     assert work.kernels == {engine: processed}
     assert engine == "sparse" or work.done < X.nrows * net.edges
     assert work.fraction == 1
+    assert "reading" in work.seconds
 
 
 @pytest.mark.parametrize("inputs", [1, 500])
@@ -31,6 +32,7 @@ def test_shallow_networks_and_runs_that_nobody_watches(inputs):
     with watched(RunProgress()) as work:
         gbdnn.infer([W, W], X, engine="fused")
     assert (work.done, work.fraction) == (inputs * 2 * 64 * 64, 1)
+    assert inputs == 1 or set(work.seconds) == {"reading", "writing"}
     gbdnn.infer([W, W, W], X)
     assert work.done == inputs * 2 * 64 * 64
     assert current() is not work

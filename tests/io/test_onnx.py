@@ -1,5 +1,6 @@
 """Networks from and to ONNX, against ONNX's own reference evaluator."""
 
+import graphblas as gb
 import numpy as np
 import onnx
 import pytest
@@ -242,6 +243,12 @@ def test_writing(tmp_path):
     assert path.read_bytes() == before
     with pytest.raises(errors.OutputError, match="does not exist"):
         io.write_onnx(harmless, tmp_path / "nowhere" / "net.onnx")
+
+
+def test_weights_that_do_not_fit_as_dense_ones_are_not_written(tmp_path):
+    wide = gb.Matrix.from_coo([0], [0], [1.0], nrows=2**24, ncols=2**24)
+    with pytest.raises(errors.TooLargeError, match="dense weights"):
+        io.write_onnx(gbdnn.Network([gbdnn.Layer(wide)]), tmp_path / "net.onnx")
 
 
 def node(op, inputs, outputs, name="", **options):

@@ -262,6 +262,16 @@ def test_a_worker_that_cannot_write(tmp_path):
     assert counted(out)[1] == 20
 
 
+def test_a_part_without_an_index_leaves_no_shard(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store_parts, "write_json", full)
+    with pytest.raises(OutputError, match="No space"):
+        store_parts.write_part(tmp_path / "part.json", EXPECTED)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_network_without_layers_stores_nothing(tmp_path):
     with pytest.raises(ArgumentTypeError, match=r"no layers; use gbdnn\.save"):
         gbdnn.infer_to_store([], X, tmp_path / "Y")

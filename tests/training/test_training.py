@@ -474,6 +474,8 @@ def test_schedules():
     assert warm == pytest.approx([0, 0.5, 1, 0.5])
     steps = training.Stepwise(at=(0.25, 0.75), factor=0.5).factors(progress)
     assert steps.tolist() == [1, 0.5, 0.5, 0.25]
+    usual = training.Stepwise().factors(np.array([0.32, 0.35, 0.8, 0.85]))
+    assert usual == pytest.approx([1, 0.1, 0.01, 0.001])
 
 
 def test_validation_is_what_infer_says():
