@@ -23,7 +23,7 @@ def test_edges_processed_are_those_that_a_callback_gets(engine, deduplicate):
     assert work.kernels == {engine: processed}
     assert engine == "sparse" or work.done < X.nrows * net.edges
     assert work.fraction == 1
-    assert "reading" in work.seconds
+    assert 0 <= work.seconds["reading"] < 600  # a difference, not a point in time
 
 
 @pytest.mark.parametrize("inputs", [1, 500])
