@@ -67,7 +67,7 @@ PASS = 0.1  # reading or writing an element in the caches
 FULL_CALL = 25_000.0  # call overhead of a layer in the full kernel
 SPARSE_CALL = 60_000.0  # the same in the sparse kernel, and for compaction in the full kernel
 PART, LARGE_PART = 6e6, 24e6  # work of a part of rows in the sparse kernel
-FIND = 0.15  # test whether an input is live, per element, in the full kernel
+FIND = 0.15  # test whether an input is alive, per element, in the full kernel
 MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
 MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge of a graph
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
@@ -220,7 +220,7 @@ def sparse_parts(work: float, inputs: int, nthreads: int) -> int:
 
 
 def gather(neurons: int, inputs: int, alive: int) -> float:
-    """Return the time to find the live inputs and move them to a pool, in ns."""
+    """Return the time to find the inputs alive and move them to a pool, in ns."""
     return neurons * (inputs * FIND + alive * MOVE_FULL) + SPARSE_CALL
 
 

@@ -28,7 +28,7 @@ __all__ = ["FullChain"]
 
 _FILLED = 1 << 16  # entries of sparse rows converted at a time
 _LONGEST_PAUSE = 4  # layers between two tests for dead inputs
-_FEW = 0.75  # fraction of live inputs up to which blocks are compacted at the end of a window
+_FEW = 0.75  # fraction of inputs alive up to which blocks are compacted at the end of a window
 
 
 class FullChain:
@@ -108,7 +108,7 @@ class FullChain:
         return Y
 
     def _compacted(self, Y: Block, k: int, buffers: Buffers) -> Block:
-        """Return a block with the live inputs only, narrower if some are dead."""
+        """Return a block with the inputs alive only, narrower if some are dead."""
         keep = np.flatnonzero(any_bit(Y.filled))
         return Y if len(keep) == len(Y.inputs) else self._moved(Y, keep, k, buffers)
 

@@ -29,7 +29,7 @@ _SPARE = 2  # blocks before a call that reads rows, which ends when there are no
 class FusedChain:
     """See `gbdnn.kernels.kernel.Chain`; all blocks have room for the widest layer.
 
-    Compiled code drops dead inputs: live inputs from the end of a block take their places.
+    Compiled code drops dead inputs: alive ones from the end of a block take their places.
     """
 
     name = "fused"

@@ -187,8 +187,8 @@ class FusedSingle:
     ) -> None:
         dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(shares[0])
         self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
-        living = np.empty((count, neurons), np.uint32)
-        arrays = {"Y": self._y, "Z": self._z, "living": living}
+        active = np.empty((count, neurons), np.uint32)
+        arrays = {"Y": self._y, "Z": self._z, "active": active}
         members = {"layers": len(infos), "neurons": neurons}
         self._job = _Job("single", dtype, count, work, **arrays, **members)
         self._choices = [

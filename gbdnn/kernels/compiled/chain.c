@@ -3,7 +3,7 @@
     for each layer:   Y' = min(max(Y W + b, 0), clip);  exchange the buffers
                       compact the block when the work spent on dead inputs exceeds its cost
 
-An input is dead if all its activations are 0, otherwise it is alive. Compaction moves live inputs
+An input is dead if all its activations are 0, otherwise it is alive. Compaction moves alive ones
 from the end of the block, with their `ids`, to the positions of dead ones, so that few inputs move.
 The result of an input does not depend on its position. */
 
@@ -14,38 +14,38 @@ struct flow {
     real *Y, *Z;
     int64_t stride, count;
     int64_t *ids;
-    bits *live, *overflow;  // of each input; see struct strip
+    bits *alive, *overflow;  // of each input; see struct strip
     int64_t *holes, *movers;  // work space of `compact`
 };
 
-/* Move the live inputs at or after `living` to positions of dead inputs before it. */
-static void compact(struct flow *x, int64_t nrows, int64_t living)
+/* Move the alive ones of the inputs from `left` on to positions of dead inputs before it. */
+static void compact(struct flow *x, int64_t nrows, int64_t left)
 {
     int64_t moves = 0;
-    for (int64_t q = 0; q < living; q++)
-        if (x->live[q] == 0)
+    for (int64_t q = 0; q < left; q++)
+        if (x->alive[q] == 0)
             x->holes[moves++] = q;
     moves = 0;
-    for (int64_t q = living; q < x->count; q++)
-        if (x->live[q] != 0)
+    for (int64_t q = left; q < x->count; q++)
+        if (x->alive[q] != 0)
             x->movers[moves++] = q;
     for (int64_t i = 0; i < nrows; i++) {
         real *row = x->Y + i * x->stride;
         for (int64_t m = 0; m < moves; m++)
             row[x->holes[m]] = row[x->movers[m]];
-        for (int64_t q = living; q < whole_lines(living); q++)
+        for (int64_t q = left; q < whole_lines(left); q++)
             row[q] = 0;
     }
     for (int64_t m = 0; m < moves; m++)
         x->ids[x->holes[m]] = x->ids[x->movers[m]];
-    x->count = living;
+    x->count = left;
 }
 
-/* Add a layer's live inputs, the inputs that these represent, and their entries to its counters. */
+/* Add a layer's inputs alive, the inputs that these represent, and their entries to its counters. */
 static void take_census(const struct flow *x, const int64_t *stands, int64_t *counters)
 {
     for (int64_t q = 0; q < x->count; q++) {
-        const bits entries = x->live[q];
+        const bits entries = x->alive[q];
         counters[3] += (int64_t)entries;
         if (entries) {
             counters[1] += 1;
@@ -57,10 +57,10 @@ static void take_census(const struct flow *x, const int64_t *stands, int64_t *co
 static void count_entries(const struct flow *x, int64_t nrows)
 {
     for (int64_t q = 0; q < x->count; q++)
-        x->live[q] = 0;
+        x->alive[q] = 0;
     for (int64_t i = 0; i < nrows; i++)
         for (int64_t q = 0; q < x->count; q++)
-            x->live[q] += x->Y[i * x->stride + q] != 0;
+            x->alive[q] += x->Y[i * x->stride + q] != 0;
 }
 
 static bool any_overflow(const struct flow *x)
@@ -71,11 +71,11 @@ static bool any_overflow(const struct flow *x)
     return found != 0;
 }
 
-static int64_t living_from(const struct flow *x, int64_t first)
+static int64_t alive_from(const struct flow *x, int64_t first)
 {
     int64_t found = 0;
     for (int64_t q = first; q < x->count; q++)
-        found += x->live[q] != 0;
+        found += x->alive[q] != 0;
     return found;
 }
 
@@ -88,7 +88,7 @@ static int64_t living_from(const struct flow *x, int64_t first)
                 the number of inputs left; 1 if they are in Z, else 0; the first layer with a sum
                 that is not finite, or -1.
     statistics  null, or two addresses: of five counters per layer, which are incremented (inputs
-                computed, live inputs after the layer, inputs that these represent, entries, clock
+                computed, inputs alive after the layer, inputs that these represent, entries, clock
                 ticks), and of the number of equal inputs that each id represents. Without the
                 second one, only inputs are counted. */
 void chain(const struct plan *plan, int64_t first, int64_t last, real *Y, real *Z, int64_t stride,
@@ -105,7 +105,7 @@ void chain(const struct plan *plan, int64_t first, int64_t last, real *Y, real *
     while (k < last && x.count > 0 && faulty < 0) {
         const struct layer *W = plan->table + k;
         const int64_t began = stands ? ticks() : 0;
-        compute_layer(W, (struct strip){x.Y, x.Z, stride, x.live, x.overflow, x.Y}, x.count);
+        compute_layer(W, (struct strip){x.Y, x.Z, stride, x.alive, x.overflow, x.Y}, x.count);
         real *next = x.Z;
         x.Z = x.Y, x.Y = next;
         k += 1;
@@ -121,15 +121,15 @@ void chain(const struct plan *plan, int64_t first, int64_t last, real *Y, real *
             take_census(&x, stands, counters + 5 * (k - 1));
             counters[5 * (k - 1) + 4] += ticks() - began;
         }
-        const int64_t living = W->counted ? living_from(&x, 0) : x.count;
-        if (living == x.count)
+        const int64_t left = W->counted ? alive_from(&x, 0) : x.count;
+        if (left == x.count)
             continue;
-        const int64_t moves = living_from(&x, living);
-        const int64_t lanes = whole_lines(x.count) - whole_lines(living);
+        const int64_t moves = alive_from(&x, left);
+        const int64_t lanes = whole_lines(x.count) - whole_lines(left);
         waste += (double)(lanes * W->edges) * plan->edge_cost;
         const double cost = (double)W->ncols * (plan->row_cost + (double)moves * plan->move_cost);
         if ((plan->tidy && k == last) || waste > cost) {
-            compact(&x, W->ncols, living);
+            compact(&x, W->ncols, left);
             waste = 0;
         }
     }

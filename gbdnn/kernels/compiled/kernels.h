@@ -130,9 +130,9 @@ struct job {
     const struct layer *table;  // `shares` records of the first layer, of the second, ...
     int64_t shares, layers;
     int64_t stride, inputs;  // of the block in Y
-    int64_t neurons;  // numbers per thread in `living`
+    int64_t neurons;  // numbers per thread in `active`
     real *Y, *Z;  // activations and a second buffer; the result is in Y if `layers` is even
-    uint32_t *living;  // work space for single inputs
+    uint32_t *active;  // work space for single inputs
     int64_t *counters;  // PROGRESS + 2 layers, at first 0
 };
 
@@ -241,27 +241,27 @@ EXPORT int64_t steps(const struct steps *job, int64_t thread);
    Functions that several files call
    --------------------------------------------------------------------------------------------- */
 
-/* A block at some inputs: pointers to the first one. live[q] counts the nonzero activations of input
+/* A block at some inputs: pointers to the first one. alive[q] counts the nonzero activations of input
    q, and overflow[q] becomes nonzero if a sum is not finite; they are used if the layer asks. */
 struct strip {
     const real *Y;
     real *Z;
     int64_t stride;  // elements from one neuron to the next
-    bits *live, *overflow;
+    bits *alive, *overflow;
     const real *mask;  // a block, read only if the layer is masked
 };
 
 void compute_layer(const struct layer *W, struct strip block, int64_t inputs);
 
 /* Write the numbers of an input's nonzero activations, and return how many there are. */
-int64_t count_living(const real *y, int64_t nrows, uint32_t *living);
+int64_t find_active(const real *y, int64_t nrows, uint32_t *active);
 
 /* Whether any of `count` numbers is not finite. */
 bool any_infinite(const real *z, int64_t count);
 
-/* Compute a layer, or a share of it, for a single input, whose `alive` nonzero activations are
-   listed in `living`. Return whether a sum is not finite. */
-bool compute_single(const struct layer *layer, const uint32_t *living, int64_t alive, const real *y,
+/* Compute a layer, or a share of it, for a single input, whose `actives` nonzero activations are
+   listed in `active`. Return whether a sum is not finite. */
+bool compute_single(const struct layer *layer, const uint32_t *active, int64_t actives, const real *y,
                     real *z);
 
 /* Training steps. Replace outputs Z of `count` of the `inputs` of a minibatch, from `first` of the

@@ -55,7 +55,7 @@ INLINED void finish(const struct layer W, const struct strip x, int64_t place, l
     if (W.counted) {
 #pragma unroll
         for (int k = 0; k < lines; k++)
-            *(bits_line_anywhere *)(x.live + k * LANES) -= (bits_line)(z[k] != 0);  // true is -1
+            *(bits_line_anywhere *)(x.alive + k * LANES) -= (bits_line)(z[k] != 0);  // true is -1
     }
     if (W.checked) {
 #pragma unroll
@@ -206,7 +206,7 @@ static struct strip part(const struct strip block, int64_t t)
     struct strip x = block;
     x.Y += t, x.Z += t;
     x.mask = x.mask ? x.mask + t : 0;
-    x.live = x.live ? x.live + t : 0;
+    x.alive = x.alive ? x.alive + t : 0;
     x.overflow = x.overflow ? x.overflow + t : 0;
     return x;
 }
@@ -244,13 +244,13 @@ static void compute_tile(const struct layer *W, const struct strip x, int64_t li
         (lines == 4 ? sweep_panel4 : lines == 2 ? sweep_panel2 : sweep_panel1)(W, &x, panel);
 }
 
-/* Compute all neurons of a layer for `inputs` inputs, rounded up to whole cache lines. `live` and
+/* Compute all neurons of a layer for `inputs` inputs, rounded up to whole cache lines. `alive` and
    `overflow` are set to 0 first, if the layer asks for them. */
 void compute_layer(const struct layer *W, const struct strip block, int64_t inputs)
 {
     const int64_t whole = whole_lines(inputs);
     for (int64_t q = 0; W->counted && q < whole; q++)
-        block.live[q] = 0;
+        block.alive[q] = 0;
     for (int64_t q = 0; W->checked && q < whole; q++)
         block.overflow[q] = 0;
     if (W->dense) {

@@ -14,31 +14,31 @@ another one in compiled code, for a time that is not much longer than a call. */
 
 enum { UNKNOWN = -1 };  // number of nonzero activations of a layer before a thread has counted them
 
-/* Compute a share of a layer. For a single input, `alive` is the number of nonzero activations,
-   listed in `living`. Return whether a sum is not finite; a block's sums are not checked. */
+/* Compute a share of a layer. For a single input, `actives` is the number of nonzero activations,
+   listed in `active`. Return whether a sum is not finite; a block's sums are not checked. */
 INLINED bool compute_share(const struct job *job, const struct layer *W, const real *Y, real *Z,
-                           uint32_t *living, int64_t *alive, const bool single)
+                           uint32_t *active, int64_t *actives, const bool single)
 {
     if (!single) {
         compute_layer(W, (struct strip){.Y = Y, .Z = Z, .stride = job->stride}, job->inputs);
         return false;
     }
-    if (*alive == UNKNOWN)
-        *alive = count_living(Y, W->nrows, living);
-    return compute_single(W, living, *alive, Y, Z + W->first);
+    if (*actives == UNKNOWN)
+        *actives = find_active(Y, W->nrows, active);
+    return compute_single(W, active, *actives, Y, Z + W->first);
 }
 
 /* Compute shares of each layer until none is left, as thread `number`. */
 INLINED void work(const struct job *job, int64_t number, const bool single)
 {
     real *Y = job->Y, *Z = job->Z;
-    uint32_t *living = job->living + number * job->neurons;
+    uint32_t *active = job->active + number * job->neurons;
     for (int64_t k = 0; k < job->layers; k++) {
         const struct layer *W = job->table + k * job->shares;
         int64_t *begun = job->counters + PROGRESS + 2 * k, *completed = begun + 1;
-        int64_t share, alive = UNKNOWN;
+        int64_t share, actives = UNKNOWN;
         while ((share = atomic_add(begun, 1)) < job->shares) {
-            if (compute_share(job, W + share, Y, Z, living, &alive, single))
+            if (compute_share(job, W + share, Y, Z, active, &actives, single))
                 atomic_write(job->counters + FAULTY, k + 1);
             atomic_add(completed, 1);
         }

@@ -56,35 +56,35 @@ INLINED void add_row(const void *columns, const real *weights, int64_t step, int
     }
 }
 
-/* Compute z += y W for the nonzero activations, whose `alive` numbers are in `living`. */
-INLINED void add_rows(const struct layer W, const uint32_t *living, int64_t alive, const real *y,
+/* Compute z += y W for the nonzero activations, whose `actives` numbers are in `active`. */
+INLINED void add_rows(const struct layer W, const uint32_t *active, int64_t actives, const real *y,
                       real *restrict z, const bool near)
 {
-    for (int64_t n = 0; n < alive; n++) {
-        const int64_t i = living[n];
+    for (int64_t n = 0; n < actives; n++) {
+        const int64_t i = active[n];
         add_row(W.rows, W.weights, W.weight_step, W.indptr[i], W.indptr[i + 1], y[i], z, near);
     }
 }
 
-static void add_dense_rows(const struct layer W, const uint32_t *living, int64_t alive,
+static void add_dense_rows(const struct layer W, const uint32_t *active, int64_t actives,
                            const real *y, real *restrict z)
 {
-    for (int64_t n = 0; n < alive; n++) {
-        const real v = y[living[n]], *row = W.weights + living[n] * W.ncols;
+    for (int64_t n = 0; n < actives; n++) {
+        const real v = y[active[n]], *row = W.weights + active[n] * W.ncols;
         for (int64_t j = 0; j < W.ncols; j++)
             z[j] = __builtin_elementwise_fma(row[j], v, z[j]);
     }
 }
 
 /* Write the numbers of the nonzero activations, and return how many there are. */
-int64_t count_living(const real *y, int64_t nrows, uint32_t *restrict living)
+int64_t find_active(const real *y, int64_t nrows, uint32_t *restrict active)
 {
-    int64_t alive = 0;
+    int64_t actives = 0;
     for (int64_t i = 0; i < nrows; i++) {  // a branch would often be mispredicted
-        living[alive] = i;
-        alive += y[i] != 0;
+        active[actives] = i;
+        actives += y[i] != 0;
     }
-    return alive;
+    return actives;
 }
 
 bool any_infinite(const real *z, int64_t count)
@@ -95,7 +95,7 @@ bool any_infinite(const real *z, int64_t count)
     return found;
 }
 
-bool compute_single(const struct layer *layer, const uint32_t *living, int64_t alive, const real *y,
+bool compute_single(const struct layer *layer, const uint32_t *active, int64_t actives, const real *y,
                     real *restrict z)
 {
     const struct layer W = *layer;
@@ -103,11 +103,11 @@ bool compute_single(const struct layer *layer, const uint32_t *living, int64_t a
     for (int64_t j = 0; j < W.ncols; j++)
         z[j] = W.bias[j * W.bias_step];
     if (W.dense)
-        add_dense_rows(W, living, alive, y, z);
+        add_dense_rows(W, active, actives, y, z);
     else if (W.ncols <= NEAR)
-        add_rows(W, living, alive, y, z, true);
+        add_rows(W, active, actives, y, z, true);
     else
-        add_rows(W, living, alive, y, z, false);
+        add_rows(W, active, actives, y, z, false);
     const bool infinite = any_infinite(z, W.ncols);
     for (int64_t j = 0; j < W.ncols; j++) {  // as `between`
         const real limited = low > z[j] ? low : z[j];

@@ -1,7 +1,7 @@
 /* Take blocks of inputs through some layers and pool the survivors, without a return to the caller
 between blocks.
 
-    for each block:   Y = rows, or given;  layers;  append the live inputs to the pool
+    for each block:   Y = rows, or given;  layers;  append the inputs alive to the pool
 
 A full pool, and a block with many survivors, is finished. */
 
