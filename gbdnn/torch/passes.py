@@ -112,6 +112,51 @@ def _state(indices: torch.Tensor) -> Any:
     return indices._version, indices.data_ptr()
 
 
+class _Call:
+    """The structures of a pass as words of one array, which each call copies and completes.
+
+    A word is a number, or an offset in bytes from this array, from the memory that a forward pass
+    keeps, or from a buffer.
+    """
+
+    def __init__(self, kind: str, records: list[Record], Y: np.ndarray, D: np.ndarray) -> None:
+        parts = [each.array.view(np.int64) for each in records]
+        parts += [Y.ravel(), D.ravel(), np.zeros(17, np.int64)]
+        starts = np.cumsum([0, *map(len, parts)])
+        self._words, self._kept, count = np.concatenate(parts), records, len(records[1].array)
+        self._origins = np.zeros(len(self._words), np.intp)
+        inner = [_AT["steps"][name] for name in (kind, "edges", "Y_blocks", "D_blocks", "barrier")]
+        self._words[inner] = starts[1:-1] * 8
+        self._words[_AT["steps"]["stopped"]] = (starts[-1] - 1) * 8
+        self._origins[[*inner, _AT["steps"]["stopped"]]] = 1
+        self._origins[starts[3] : starts[4]].reshape(Y.shape)[:] = [*[2] * count, 3]
+        self._origins[starts[4] : starts[5]] = 3
+        given, moved = (
+            [
+                int(starts[1 if of == "layer" else 2]) + k * len(_AT[of]) + _AT[of][name]
+                for of, name in names[kind]
+                for k in range(count)
+            ]
+            for names in (_GIVEN, _MOVED)
+        )
+        self._origins[moved] = 3
+        self._given = [_AT["steps"][name] for name in _ROWS] + given
+
+    def run(
+        self, steps: Any, threads: int, passes: int, rows: torch.Tensor, out: torch.Tensor,
+        memory: torch.Tensor, buffer: torch.Tensor, given: list[int],
+    ) -> None:  # fmt: skip
+        """Run passes that read and write rows."""
+        words = self._words.copy()
+        at = word(words)
+        words += np.array([0, at, memory.data_ptr(), buffer.data_ptr()])[self._origins]
+        ends = out.data_ptr(), out.shape[1]
+        words[self._given] = [passes, rows.data_ptr(), *rows.stride(), *ends, *given]
+        on_threads(
+            threads, lambda thread: steps(at, thread), stop=lambda: None, all_needed=threads > 1
+        )
+
+
 class _Plan:
     """Records of a batch, which each call copies and completes by addresses."""
 
@@ -124,45 +169,34 @@ class _Plan:
         self.threads, self._steps = threads, required(dtype.name)["steps"]
         limits = np.array([[-np.inf, np.inf], [0, np.inf]], dtype)
         low = word(limits) + np.array(relu, np.int64) * limits.strides[0]
-        self._kept = forward, backward, *_ = (
-            Record.joined([e.forward_record() for e in layers]),
-            Record.joined([e.backward_record(limits) for e in layers]),
-            Record.joined([e.edge_record(e.cuts(threads)) for e in layers]),
-            Record(
-                "steps", layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
-                stride=self.stride, threads=threads, indices=np.arange(batch),
-                constants=np.zeros(5, dtype), limits=limits,
-            ),
+        forward = Record.joined([e.forward_record() for e in layers])
+        backward = Record.joined([e.backward_record(limits) for e in layers])
+        edges = Record.joined([e.edge_record(e.cuts(threads)) for e in layers])
+        zeros = np.zeros(5, dtype)
+        self._none = word(zeros)  # the address of a bias that is not there
+        job = Record(
+            "steps", layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
+            stride=self.stride, threads=threads, indices=np.arange(batch), constants=zeros,
+            limits=limits,
         )  # fmt: skip
         forward.array["limits"], backward.array["limits"][1:] = low, low[:-1]
         backward.array["masked"] = [0, *relu[:-1]]
-        # Structures as rows of 64-bit words, which NumPy copies in less time.
-        self._forward, self._backward, self._edges, (self._job,) = (
-            each.array.view(np.int64).reshape(len(each.array), -1) for each in self._kept
-        )
-        # Offsets in buffers, in bytes: the inputs of layers, the last outputs, all blocks, W^T.
+        # The blocks of a share follow each other: those of the inputs of layers in the memory, the
+        # last outputs, and in backward passes all. Then a buffer has W^T, and weights and gradients
+        # in their order.
         row, places = self.stride * dtype.itemsize, np.arange(self.shares)[:, np.newaxis]
         ends = np.cumsum([0, *sizes])
-        self._inputs = (places * ends[-2] + ends[:-2]) * row
-        self._last = places * sizes[-1] * row
-        self._all = (places * ends[-1] + ends[:-1]) * row
-        # After the blocks, a buffer has W^T, and weights and gradients in their order.
+        inputs, last = (places * ends[-2] + ends[:-2]) * row, places * sizes[-1] * row
+        every = (places * ends[-1] + ends[:-1]) * row
         self._spare, self._edge_ends = layers[0].spare, np.cumsum([0, *(e.nedges for e in layers)])
+        self._nedges = int(self._edge_ends[-1])
         self.blocks = int(self.shares * ends[-1] * self.stride)
-        self._transposed = (self.blocks + self._edge_ends[:-1]) * dtype.itemsize
+        transposed = (self.blocks + self._edge_ends[:-1]) * dtype.itemsize
+        backward.array["weights"] = edges.array["transposed"] = transposed
         self._moved = any(e.taken is not None for e in layers)
-
-    def _run(self, passes: int, rows: torch.Tensor, out: torch.Tensor, **arrays: Any) -> None:
-        """Run passes that read and write rows."""
-        job, state = self._job.copy(), np.zeros(17, np.int64)
-        known = {"X": rows.data_ptr(), "row_stride": rows.stride(0), "passes": passes}
-        known |= {"column_stride": rows.stride(1), "out": out.data_ptr(), "out_stride": out.size(1)}
-        known |= {"barrier": state, "stopped": state[16:], **arrays}
-        job[[_AT["steps"][name] for name in known]] = [*map(word, known.values())]
-        on_threads(
-            self.threads, lambda thread: self._steps(job, thread), stop=lambda: None,
-            all_needed=self.threads > 1,
-        )  # fmt: skip
+        self._forward = _Call("forward", [job, forward, edges], np.hstack([inputs, last]), last[:0])
+        Y = np.hstack([inputs, every[:, -1:]])  # the last block is not read
+        self._backward = _Call("backward", [job, backward, edges], Y, every)
 
     def _buffer(self, x: torch.Tensor, size: int) -> torch.Tensor:
         """Return the buffer of an earlier call, or a new one."""
@@ -176,11 +210,13 @@ class _Plan:
         """Return a part for the edges of each layer."""
         return [buffer[at + i : at + j] for i, j in pairwise(self._edge_ends.tolist())]
 
-    def _ordered(self, values: Tensors, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _ordered(self, values: Tensors, buffer: torch.Tensor, at: int) -> list[torch.Tensor]:
         """Return values in the order of computation, contiguous."""
+        if not self._moved:
+            return [v.contiguous() for v in values]
         return [
             v.contiguous() if x is None else torch.index_select(v.detach(), 0, x, out=part)
-            for (_, x, _), v, part in zip(self.orders, values, parts, strict=True)
+            for (_, x, _), v, part in zip(self.orders, values, self._parts(buffer, at), strict=True)
         ]
 
     def forward(
@@ -193,19 +229,17 @@ class _Plan:
                 raise ShapeError(f"values have shape {(*v.shape,)}, but there are {n} edges")
             if b is not None and b.shape != (m,):
                 raise ShapeError(f"the bias has shape {(*b.shape,)}, but there are {m} outputs")
-        out, last = x.new_empty(len(x), sizes[-1]), x.new_empty(shares, sizes[-1], stride)
+        out, last = x.new_empty(self.batch, sizes[-1]), x.new_empty(shares, sizes[-1], stride)
         memory = x.new_empty(shares, sum(sizes[:-1]), stride)
-        if not x.numel() and len(x):  # no features
-            x = x.new_zeros(len(x), 1)
-        buffer = self._buffer(x, int(self._edge_ends[-1])) if self._moved else x
-        weights, none = self._ordered(values, self._parts(buffer, 0)), x.new_zeros(1)
-        biases = [none if b is None else b.contiguous() for b in biases]
-        records, at = self._forward.copy(), _AT["layer"]
-        records[:, at["weights"]], records[:, at["bias"]] = map(_addresses, (weights, biases))
-        records[:, at["bias_step"]] = [b is not none for b in biases]
-        Y = np.hstack([memory.data_ptr() + self._inputs, last.data_ptr() + self._last])
-        if len(x):
-            self._run(_FORWARD, x, out, forward=records, edges=self._edges, Y_blocks=Y, D_blocks=Y)
+        if not sizes[0]:  # no features
+            x = x.new_zeros(self.batch, 1)
+        buffer = self._buffer(x, self._nedges) if self._moved else x
+        weights = self._ordered(values, buffer, 0)
+        bias = [b if b is None else b.contiguous() for b in biases]
+        given = _addresses(weights) + [self._none if b is None else b.data_ptr() for b in bias]
+        given += [b is not None for b in bias]
+        if self.batch:
+            self._forward.run(self._steps, self.threads, _FORWARD, x, out, memory, last, given)
         if self._moved:
             self._spare[:] = [buffer]
         return out, memory
@@ -214,25 +248,21 @@ class _Plan:
         self, d: torch.Tensor, memory: torch.Tensor, values: Tensors, needs_dx: bool
     ) -> tuple[Any, ...]:
         """Return the gradients of inputs, if needed, of values and biases, and the blocks."""
-        n, start = int(self._edge_ends[-1]), self.blocks
+        n, start = self._nedges, self.blocks
         scratch = self._buffer(d, start + n * (3 if self._moved else 1))
-        weights = self._ordered(values, self._parts(scratch, start + n))
-        dx = d.new_empty(len(d), self.sizes[0] if needs_dx else 0)
-        make = d.new_empty if len(d) else d.new_zeros
-        dw, db = [make(len(w)) for w in weights], [make(n) for n in self.sizes[1:]]
-        pairs = zip(self.orders, dw, self._parts(scratch, start + 2 * n), strict=True)
-        found = [g if x is None else part for (_, x, _), g, part in pairs]
-        back, edges, at = self._backward.copy(), self._edges.copy(), _AT["edges"]
-        transposed = scratch.data_ptr() + self._transposed
-        back[:, _AT["layer"]["weights"]] = edges[:, at["transposed"]] = transposed
-        edges[:, at["weights"]], edges[:, at["gradient"]] = map(_addresses, (weights, found))
-        edges[:, at["bias_gradient"]] = _addresses(db)
-        D = scratch.data_ptr() + self._all
-        # Y has rows of the same length, whose last block is not read.
-        Y = np.hstack([memory.data_ptr() + self._inputs, D[:, -1:]])
-        passes = _BACKWARD | (CONSTANTS["INPUT_GRADIENT"] if needs_dx else 0)
-        if len(d):
-            self._run(passes, d, dx, backward=back, edges=edges, Y_blocks=Y, D_blocks=D)
+        weights = self._ordered(values, scratch, start + n)
+        dx = d.new_empty(self.batch, self.sizes[0] if needs_dx else 0)
+        make = d.new_empty if self.batch else d.new_zeros
+        dw, db = [make(n) for n, *_ in self.orders], [make(n) for n in self.sizes[1:]]
+        found = dw
+        if self._moved:
+            pairs = zip(self.orders, dw, self._parts(scratch, start + 2 * n), strict=True)
+            found = [g if x is None else part for (_, x, _), g, part in pairs]
+        if self.batch:
+            passes = _BACKWARD | (CONSTANTS["INPUT_GRADIENT"] if needs_dx else 0)
+            given = _addresses([*weights, *found, *db])
+            self._backward.run(self._steps, self.threads, passes, d, dx, memory, scratch, given)
+        if self.batch and self._moved:
             for (_, _, x), g, part in zip(self.orders, dw, found, strict=True):
                 if x is not None:
                     torch.index_select(part, 0, x, out=g)
@@ -244,6 +274,13 @@ _AT = {
     kind: {name: at for at, name in enumerate(MEMBERS[kind].names or ())}
     for kind in ("steps", "layer", "edges")
 }
+# What each call assigns in the job, and in its layers and edges; and what is in the buffer.
+_ROWS = "passes", "X", "row_stride", "column_stride", "out", "out_stride"
+_GIVEN = {
+    "forward": [("layer", "weights"), ("layer", "bias"), ("layer", "bias_step")],
+    "backward": [("edges", "weights"), ("edges", "gradient"), ("edges", "bias_gradient")],
+}
+_MOVED = {"forward": [], "backward": [("layer", "weights"), ("edges", "transposed")]}
 
 
 def _forget(layers: list[_Edges]) -> None:
@@ -260,7 +297,7 @@ def _planned(
     x: torch.Tensor, rows: int, crow: Tensors, col: Tensors, relu: list[bool]
 ) -> tuple[list[_Edges], _Plan]:
     """Return the patterns of layers and the plan of the inputs `x`."""
-    sizes = [rows, *(len(each) - 1 for each in crow)]
+    sizes = [rows, *(each.shape[0] - 1 for each in crow)]
     lists, in_panels = zip(crow, col, sizes, strict=False), len(x) >= _PANELS
     layers = [edges_of(r, c, n, x.dtype, in_panels) for r, c, n in lists]
     _forget(layers)
