@@ -206,3 +206,8 @@ def test_a_plan_is_made_again_on_another_machine():
         plan = gbdnn.plan(net, X, nthreads=1, deduplicate=True)
     with using("Sapphire Rapids, 64 cores"):
         assert gbdnn.plan(net, X, nthreads=1, deduplicate=True).sizes != plan.sizes
+
+
+def test_entries_of_an_array_are_estimated_from_some_rows():
+    X = np.random.default_rng(0).random((5000, 8)) < 0.3
+    assert DenseRows(X, np.dtype(np.float32)).nvals == pytest.approx(np.count_nonzero(X), rel=0.15)

@@ -34,8 +34,10 @@ def test_parts_of_rows_on_threads(nthreads, deduplicate, monkeypatch):
         costs, "sparse_parts", lambda *given: divided.append(parts(*given)) or divided[-1]
     )
     options = {"engine": "sparse", "nthreads": nthreads, "deduplicate": deduplicate}
-    found = gbdnn.infer(net, EXACT.X, **options)
+    records = []
+    found = gbdnn.infer(net, EXACT.X, callback=records.append, **options)
     assert divided[0] == 2 * min(nthreads, costs.CALLERS)
+    assert sum(each.layer == 0 for each in records) > 1
     assert_answer(found, EXACT)
     assert found.isequal(one, check_dtype=True)
     assert_answer(gbdnn.infer(network(CASE.layers), CASE.X, **options), CASE)

@@ -558,6 +558,13 @@ def test_dropout_of_inputs():
     assert same_bits(run, again)
 
 
+def test_labels_may_be_whole_numbers_of_a_floating_dtype():
+    net = network()
+    X, y = data(net)
+    options = {"epochs": 1, "loss": training.CrossEntropy()}
+    assert same_bits(*(gbdnn.train(net, X, each, **options) for each in (y, y.astype(float))))
+
+
 STRINGS = getattr(np.dtypes, "StringDType", lambda: object)  # NumPy 1 has none
 
 
