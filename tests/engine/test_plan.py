@@ -69,6 +69,7 @@ def test_the_same_kernels_as_in_the_records():
         records = []
         plan = planned(net, X, engine=engine, callback=records.append)
         assert {record.kernel for record in records} == {group.kernel for group in plan.groups}
+    assert {group.why for group in gbdnn.plan(net, X, callback=id).groups} == {"least time"}
 
 
 def test_what_runs_is_what_is_planned(monkeypatch, on):

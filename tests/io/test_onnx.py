@@ -285,6 +285,10 @@ UNSUPPORTED = {
         [node("Cast", ["one"], ["yes"], to=TensorProto.BOOL),
          node("Dropout", ["x", "high", "yes"], ["h"]), gemm("h", "y")], "Cast .*with constants",
     ),
+    "dropout": (
+        [node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True))),
+         node("Dropout", ["x", "high", "yes"], ["h"], "d"), gemm("h", "y")], "'d'.*training mode",
+    ),
     "flatten": ([node("Flatten", ["x"], ["h"], axis=0), gemm("h", "y")], "its axis is 0, not 1"),
     "norm at last": (
         [gemm("x", "h"), node("Relu", ["h"], ["g"]),

@@ -588,6 +588,15 @@ def test_labels_may_be_strings(make):
 # -- what is wrong is told ----------------------------------------------------------------------
 
 
+def test_a_bias_rule_that_changes_nothing_is_allowed():
+    net = network((20, 30, 5), 0.3)
+    X, y = data(net, 60)
+    nets = [
+        [gbdnn.Layer(layer.W, 0, bias_rule=rule) for layer in net] for rule in ("all", "entries")
+    ]
+    assert same_bits(*(gbdnn.train(each, X, y, epochs=1) for each in nets))
+
+
 def wrong_calls():
     net = network((20, 30, 5), 0.3)
     X, y = data(net, 60)
@@ -666,6 +675,7 @@ def test_wrong_calls(name):
         (lambda: training.with_ends([], 3, 2), "hidden"),
         (lambda: training.with_ends(gbdnn.radixnet(1024, 1), 3, 2, degree=0), "degree"),
         (lambda: training.with_ends([np.ones((2, 2))], 2**62, 2), "possible edges"),
+        (lambda: training.with_ends([np.ones((2, 2))], 2, 2**62), "possible edges"),
         (lambda: training.erdos_renyi([5, 3], 1.5), "density"),
         (lambda: training.erdos_renyi([2**40, 2**40], 1e-20), "possible edges"),
         (lambda: training.erdos_renyi([2**9999, 2], 0.5), "possible edges"),
