@@ -143,6 +143,29 @@ def test_panels(monkeypatch):
     assert [edges.taken is None for edges in patterns_of(model[0])] == [False, True]
 
 
+def test_memory_is_used_again_when_its_graph_is_gone():
+    model = network(20, 30, 7)
+    dense, places, found = dense_of(model), set(), []
+    inputs = torch.randn(3, 33, 20, dtype=torch.float64)
+    with torch.no_grad():
+        model(inputs[0])
+    assert not patterns_of(model[0])[0].memories
+    for x in inputs:
+        model(x).sum().backward()
+        (edges,) = patterns_of(model[0])
+        places.add(edges.memories[0][0].data_ptr())
+    assert len(places) == 1
+    for net in (model, dense):
+        net.zero_grad()
+        first, second = net(inputs[0]), net(inputs[1])
+        first.square().sum().backward(retain_graph=True)
+        net(inputs[2]).square().sum().backward()
+        second.square().sum().backward()
+        first.square().sum().backward()
+        found.append(net[0].bias.grad)
+    near(*found)
+
+
 def test_gradcheck():
     x = torch.randn(5, 9, dtype=torch.float64, requires_grad=True)
     model = network(9, 8, 4)

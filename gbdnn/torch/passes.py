@@ -15,6 +15,8 @@ has counted a change of the indices. All else is read at each call.
 
 from __future__ import annotations
 
+import math
+import weakref
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +69,7 @@ class _Edges(Pattern):
         self.inverse = None if self.taken is None else self.taken.argsort()
         self.plans: dict[Any, _Plan] = {}
         self.spare: list[torch.Tensor] = []  # a buffer for the next call
+        self.memories: list[Any] = []  # that of the last graph, and what refers to its use
         # The place in the last backward pass, and its plan and buffers, which its layers share.
         self.last = last
 
@@ -188,6 +191,7 @@ class _Plan:
         ends = np.cumsum([0, *sizes])
         inputs, last = (places * ends[-2] + ends[:-2]) * row, places * sizes[-1] * row
         every = (places * ends[-1] + ends[:-1]) * row
+        self._memories = layers[0].memories
         self._spare, self._edge_ends = layers[0].spare, np.cumsum([0, *(e.nedges for e in layers)])
         self._nedges = int(self._edge_ends[-1])
         self.blocks = int(self.shares * ends[-1] * self.stride)
@@ -206,6 +210,19 @@ class _Plan:
         with torch.inference_mode(False):  # calls in other modes write to it
             return torch.empty(size, dtype=x.dtype)
 
+    def _memory(self, x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return the memory of an earlier call if its graph is gone, or a new one.
+
+        If it were freed after each step, the system would often map it anew.
+        """
+        size = math.prod(shape)
+        found, user = self._memories.pop() if self._memories else (x, lambda: x)
+        if user() is not None or len(found) < size:
+            found = torch.empty(size, dtype=x.dtype)
+        array = found[:size].numpy()
+        self._memories[:] = [(found, weakref.ref(array))]
+        return torch.from_numpy(array).view(shape)
+
     def _parts(self, buffer: torch.Tensor, at: int) -> list[torch.Tensor]:
         """Return a part for the edges of each layer."""
         return [buffer[at + i : at + j] for i, j in pairwise(self._edge_ends.tolist())]
@@ -220,7 +237,7 @@ class _Plan:
         ]
 
     def forward(
-        self, x: torch.Tensor, values: Tensors, biases: Optionals
+        self, x: torch.Tensor, values: Tensors, biases: Optionals, has_graph: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs, and the blocks of the inputs of all layers."""
         sizes, shares, stride = self.sizes, self.shares, self.stride
@@ -230,7 +247,8 @@ class _Plan:
             if b is not None and b.shape != (m,):
                 raise ShapeError(f"the bias has shape {(*b.shape,)}, but there are {m} outputs")
         out, last = x.new_empty(self.batch, sizes[-1]), x.new_empty(shares, sizes[-1], stride)
-        memory = x.new_empty(shares, sum(sizes[:-1]), stride)
+        shape = shares, sum(sizes[:-1]), stride
+        memory = self._memory(x, shape) if has_graph else x.new_empty(shape)
         if not sizes[0]:  # no features
             x = x.new_zeros(self.batch, 1)
         buffer = self._buffer(x, self._nedges) if self._moved else x
@@ -353,14 +371,17 @@ class _Function(torch.autograd.Function):
     """Layers as one operation of autograd; `parameters` are values and biases."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, lists: Any, *parameters: Any) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, lists: Any, has_graph: bool, *parameters: Any
+    ) -> torch.Tensor:
         n = len(parameters) // 2
         values, biases, last = [*parameters[:n]], [*parameters[n:]], lists[-1][-1]
         if torch.compiler.is_compiling():
             out, memory = _operator(x, values, biases, *lists)
         else:
             ctx.layers, ctx.plan = _planned(x, x.shape[1], *lists)
-            out, memory = ctx.plan.forward(x, values, biases)
+            has_graph = has_graph and any(ctx.needs_input_grad)
+            out, memory = ctx.plan.forward(x, values, biases, has_graph)
         ctx.lists, ctx.rows, ctx.biases = lists, x.shape[1], [b is not None for b in biases]
         ctx.save_for_backward(memory, *values, *[out] * last)
         return out
@@ -380,7 +401,7 @@ class _Function(torch.autograd.Function):
             for k, edges in enumerate(ctx.layers):
                 edges.last[:] = k, held
         db = [g if is_there else None for g, is_there in zip(db, ctx.biases, strict=True)]
-        return dx if needs_dx else None, None, *dw, *db
+        return dx if needs_dx else None, None, None, *dw, *db
 
 
 def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.Tensor:
@@ -414,5 +435,5 @@ def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.
     for y in (flat, *parameters):
         if y is not None and y.dtype is not dtype:
             raise ArgumentError(f"the input or a parameter has dtype {y.dtype}, expected {dtype}")
-    out = _Function.apply(flat, lists, *parameters)
+    out = _Function.apply(flat, lists, torch.is_grad_enabled(), *parameters)
     return out if len(shape) == 2 else out.view(*shape[:-1], out.shape[1])

@@ -192,7 +192,7 @@ class SparseLinear(nn.Module):
         """Replace the weights of the smallest magnitude by new edges, which start at 0.
 
         Parameters and buffers are changed in place. A layer keeps the activations of the last
-        backward pass until its next call, for the gradient of all weights.
+        backward pass until its next call, for the gradient of all weights, and then their memory.
 
         Parameters
         ----------
