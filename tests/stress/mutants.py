@@ -154,7 +154,7 @@ class Reached:
                 [*command, "run", "--branch", "--source=gbdnn", data, *tests], folder,
                 GBDNN_SECONDS=str(file), PYTHONPATH=f"{folder}:{Path(__file__).parent}",
             )  # fmt: skip
-            run([*command, "report", "--format=total", data], folder)
+            run([*command, "report", "-m", "--skip-covered", data], folder)
         self._seconds = json.loads(file.read_text())
         self._data.read()
         files = {each.partition("/gbdnn/")[2]: each for each in self._data.measured_files()}
@@ -213,7 +213,7 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--skip", type=int, default=0, help="leave out the first of the list")
     parser.add_argument("--seconds", type=float, default=40, help="of tests for a mutant")
-    parser.add_argument("--keep", type=Path, help="folder of the run under coverage")
+    parser.add_argument("--keep", type=Path, help="folder in which the run under coverage is kept")
     parser.add_argument("--list", action="store_true", help="print the mutants, and run no tests")
     given = parser.parse_args()
     os.chdir(ROOT)
@@ -228,7 +228,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         folder = f"{name}/project"
         shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".git", ".venv", "_build"))
-        reached = Reached(folder, given.keep or Path(name))
+        reached = Reached(folder, (given.keep or Path(name)).resolve())
         noticed = set()
         for file, lines, told, source in drawn:
             Path(folder, file).write_bytes(source)
