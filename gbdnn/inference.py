@@ -32,7 +32,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
 from gbdnn.arrays.sources import HyperRows, as_source
 from gbdnn.engine.plan import MEMORY, Engine, Plan, plan_of
-from gbdnn.engine.run import checked_options, infer_network, named_options
+from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_items, as_network, dtypes_for
@@ -152,7 +152,12 @@ def infer(
     [[0.125, 0.0], [0.75, 0.0]]
     """
     options = checked_options(
-        engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads, callback=callback
+        "infer",
+        engine=engine,
+        deduplicate=deduplicate,
+        memory=memory,
+        nthreads=nthreads,
+        callback=callback,
     )
     workers = None if executor is None else _workers(executor, options)
     net = _network(
@@ -388,7 +393,7 @@ def _with_options(
 ) -> tuple[Network, dict[str, Any], Any]:
     """Return the network, the validated options of the run, and the given dtype."""
     own = {name: options.pop(name) for name in _OF_LAYERS if name in options}
-    run = named_options(options, call)
+    run = checked_options(call, **options)
     return _network(layers, run["nthreads"], features=features, **own), run, own.get("dtype")
 
 

@@ -11,10 +11,11 @@ from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows, as_source
 from gbdnn.engine.plan import Engine, NetworkFacts, engines, single_window
 from gbdnn.engine.run import infer_network
-from gbdnn.engine.shallow import is_shallow, run_shallow, run_singles
+from gbdnn.engine.shallow import run_shallow
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.loading import available, required
+from gbdnn.kernels.fused_shares import Singles
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import engaged, restored
 
@@ -69,7 +70,7 @@ class CompiledNetwork:
     def _prepare(self) -> None:
         """Prepare what calls need."""
         self._facts = self.network.prepared(NetworkFacts.of)
-        found = self.engine in ("auto", "fused") and is_shallow(self.network)
+        found = self.engine in ("auto", "fused") and self._facts.is_exact
         if self.engine == "fused":
             required(self._dtype.name)
         self._is_shallow = found and available(self._dtype.name)
@@ -123,7 +124,7 @@ class CompiledNetwork:
             X = DenseRows(rows, self._dtype)
             sizes = single_window(self._facts, X.nrows, self.nthreads)
             if X.nrows <= costs.SINGLES:
-                run_singles(self.network, X, sizes=sizes, values=values)
+                self.network.prepared(Singles).run(X, values, sizes.threads_each)
             else:
                 run_shallow(self.network, X, values, sizes=sizes)
         if out is not None:

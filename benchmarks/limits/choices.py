@@ -6,7 +6,8 @@ Prints the speed of each option in each case; the rule's choice is in brackets. 
 files of all processors and holds the rules to them, so a file of another processor is welcome as a
 pull request. Processor time of one thread, least of several calls in turn, reading and writing
 included; the last two rules compare one thread with two, by the clock on the wall, and need a quiet
-machine. About five minutes on one quiet core.
+machine. Options whose least time no other round came near have a question mark, and are listed as
+"unsure" in the file: the machine was busy. One to two minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ PANELS = {
 ROWS = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 WIDTHS = (32, 64, 96, 128, 192, 256, 384, 512)
 WALL = ("second thread", "sharing neurons")
+NEAR = 1.1  # times the least time: what another round has to reach
 
 
 def main(
@@ -78,10 +80,12 @@ def main(
     for name, times in TIMED.items():
         rows = []
         for case, calls, work in () if only and name not in only else times(quick):
-            found = speeds(calls, work, wall=name in WALL, rounds=1 if quick else 3)
+            found, unsure = speeds(calls, work, wall=name in WALL, rounds=1 if quick else 3)
             cases.append({"rule": name, **case, "options": found})
+            if unsure:
+                cases[-1]["unsure"] = unsure
             (score,) = rules.scores(record | {"cases": cases[-1:]})
-            shown = {key: f"{each:.3g}" for key, each in found.items()}
+            shown = {key: f"{each:.3g}{'?' * (key in unsure)}" for key, each in found.items()}
             shown[score.option] = f"[{shown[score.option]}]"
             if json_file is not None:  # also if it is interrupted
                 write(json_file, record, cases)
@@ -116,7 +120,7 @@ def estimates(quick: bool) -> Iterator[dict[str, Any]]:
             X = kind(features(16 if quick and inputs > 1 else inputs, neurons))
             planned = gbdnn.plan(net, X, nthreads=1).seconds
             call = partial(gbdnn.infer, net, X, nthreads=1)
-            one = speeds({"": (call, {})}, 1, wall=False, rounds=1 if quick else 3)
+            one, _ = speeds({"": (call, {})}, 1, wall=False, rounds=1 if quick else 3)
             seconds = 1e-9 / one[""]
             yield {
                 "network": f"{neurons} x {count}", "inputs": X.shape[0], "as": kind.__name__,
@@ -139,7 +143,7 @@ def constants(quick: bool) -> dict[str, float]:
     some = {edges: layers_of(neurons, edges / neurons, 4) for edges in (32, 128, neurons)}
 
     def ns(call: Callable[[], object]) -> float:
-        one = speeds({"": (call, {})}, inputs * 4 * neurons, wall=False, rounds=rounds)
+        one, _ = speeds({"": (call, {})}, inputs * 4 * neurons, wall=False, rounds=rounds)
         return 1 / one[""]
 
     def by_edge(kernel: Callable[[list[Any]], Callable[[], object]]) -> float:
@@ -171,11 +175,14 @@ def write(file: Path, record: dict[str, Any], cases: list[dict[str, Any]]) -> No
     file.write_text(f'{{\n{head},\n "cases": [\n{lines}\n ]\n}}\n', encoding="utf-8")
 
 
-def speeds(calls: Options, work: float, *, wall: bool, rounds: int) -> dict[str, float]:
-    """Return the G multiply-adds per second of each option."""
+def speeds(
+    calls: Options, work: float, *, wall: bool, rounds: int
+) -> tuple[dict[str, float], list[str]]:
+    """Return the G multiply-adds per second of each option, and options whose rounds disagree."""
     from gbdnn.kernels import costs
 
-    clock, least = perf_counter if wall else process_time, dict.fromkeys(calls, np.inf)
+    clock = perf_counter if wall else process_time
+    least = {name: [np.inf] * rounds for name in calls}  # seconds of each round
     for turn in range(1 + rounds):  # the first round prepares
         for name in ordered(list(calls), turn):
             call, replaced = calls[name]
@@ -186,8 +193,10 @@ def speeds(calls: Options, work: float, *, wall: bool, rounds: int) -> dict[str,
                     began = clock()
                     call()
                     if turn:
-                        least[name] = min(least[name], clock() - began)
-    return {name: float(f"{work / 1e9 / max(s, 1e-9):.4g}") for name, s in least.items()}
+                        least[name][turn - 1] = min(least[name][turn - 1], clock() - began)
+    found = {name: f"{work / 1e9 / max(min(s), 1e-9):.4g}" for name, s in least.items()}
+    unsure = [name for name, s in least.items() if sorted(s)[:2][-1] > NEAR * min(s)]
+    return {name: float(speed) for name, speed in found.items()}, unsure
 
 
 def layers_of(neurons: int, density: float, count: int, *, bias: float = 0.0) -> list[Any]:

@@ -12,7 +12,7 @@ from gbdnn.challenge.machine import compiled_kernels, versions
 from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.cli import options
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
-from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, sizes
+from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, NetworkFacts, sizes
 from gbdnn.errors import ArgumentError
 from gbdnn.io import open_features, read_tsv
 from gbdnn.io.datasets import TSV
@@ -131,10 +131,8 @@ def _memory(net: Network, inputs: int, memory: int) -> dict[str, Any]:
     if not len(net):
         return facts
     try:
-        made = sizes(
-            memory, net.infos, in_memory=net.in_memory, inputs=inputs, threads=available(),
-            kernel=BLOCK_KERNELS["fused"],
-        )  # fmt: skip
+        facts_of = NetworkFacts.of(net)
+        made = sizes(facts_of, inputs, available(), memory, BLOCK_KERNELS["fused"])
     except ArgumentError as error:
         return {**facts, "fault": options.in_shell(str(error), ("memory",))}
     groups = {"groups_of_layers": len(made.starts), "inputs_per_block": made.width}

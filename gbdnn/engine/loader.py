@@ -61,8 +61,7 @@ class Loader:
 
     def __init__(self, net: Network, plan: Plan, layers: Sequence[LayerPlan]) -> None:
         self._net, self._plan, self._layers, self._starts = net, plan, layers, plan.sizes.starts
-        self._threads = plan.facts.threads
-        self._whole = self._load(0, self._threads) if len(self._starts) == 1 else None
+        self._whole = self._load(0, plan.facts.threads) if len(self._starts) == 1 else None
         self._reader = ThreadPoolExecutor(1, "gbdnn-reader", initializer=unbind)
         self._groups: dict[int, Future[Loaded]] = {}  # the current group and the next
 
@@ -73,17 +72,15 @@ class Loader:
         at = int(np.searchsorted(self._starts, k, side="right")) - 1
         for other in self._groups.keys() - {at, at + 1}:
             self._groups.pop(other).cancel()
-        for group, nthreads in ((at, self._threads), (at + 1, 1)):
+        for group, nthreads in ((at, self._plan.facts.threads), (at + 1, 1)):
             if group not in self._groups and group < len(self._starts):
                 self._groups[group] = self._reader.submit(self._load, group, nthreads)
         return self._groups[at].result()
 
     def close(self) -> None:
         """Stop loading, and let go of all layers."""
-        for group in self._groups.values():
-            group.cancel()
         self._groups.clear()
-        self._reader.shutdown()
+        self._reader.shutdown(cancel_futures=True)
 
     def _load(self, at: int, nthreads: int) -> Loaded:
         start, stop = (*self._starts, len(self._net))[at : at + 2]
@@ -94,8 +91,7 @@ class Loader:
             if kernel is None:
                 return Loaded(start, part, None)
             made = layout_of(part, kernel, reordered=plan.reorders, wide=plan.is_wide)
-        plans = self._layers[start:stop]
-        layers = ChainLayers(start, plans, made.weights, made.positions)
+        layers = ChainLayers(start, self._layers[start:stop], made.weights, made.positions)
         return Loaded(start, part, kernel.chain(layers))
 
 

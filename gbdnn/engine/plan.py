@@ -8,7 +8,6 @@ is a rule of the plan: whether inputs are computed as sparse rows or in blocks.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -94,14 +93,13 @@ class Sizes(NamedTuple):
     working: int
     waiting: int
     block: int
-    entries: int
+    entries: int = 0
     enough: int = 0
 
 
 def sizes(
-    memory: int, infos: Sequence[LayerInfo], *, in_memory: bool, inputs: int, threads: int,
-    kernel: BlockKernel | None,
-) -> Sizes:  # fmt: skip
+    net: NetworkFacts, inputs: int, threads: int, memory: int, kernel: BlockKernel | None
+) -> Sizes:
     """Return the sizes of a run that fits `memory` bytes.
 
     ===================  =================  ===============
@@ -120,9 +118,9 @@ def sizes(
     ArgumentError
         `memory` cannot hold the narrowest blocks of one thread, or a layer of a network on disk.
     """
-    working = memory if in_memory else memory // 2
-    starts, used = [0], 0
-    for k, info in enumerate(() if in_memory else infos):
+    parts = 1 if net.in_memory else 2
+    working, starts, used = memory // parts, [0], 0
+    for k, info in enumerate(() if net.in_memory else net.infos):
         needed = layer_bytes(info)
         if needed > working // 2:
             raise ArgumentError(
@@ -133,29 +131,29 @@ def sizes(
             starts.append(k)
             used = 0
         used += needed
-    neurons, dtype = max(max(*info.shape, 1) for info in infos), infos[0].dtype
-    parts, entry = 1 if in_memory else 2, 2 * _TEMPORARIES * (8 + dtype.itemsize)
-    entries = working // entry
+    neurons, dtype = max(net.neurons, 1), net.dtype
+    entry = 2 * _TEMPORARIES * (8 + dtype.itemsize)
+    found = Sizes(tuple(starts), max(1, inputs), 1, threads, working, working // 2, 1)
+    found = found._replace(entries=working // entry)
     if kernel is None:
-        most = max(i.ncols if i.revives else min(i.ncols, i.edges) for i in infos)
-        return Sizes(
-            tuple(starts), max(1, inputs), 1, threads, working, working // 2, 1, entries,
-            parts * entry * most,
-        )  # fmt: skip
+        most = max(i.ncols if i.revives else min(i.ncols, i.edges) for i in net.infos)
+        return found._replace(enough=parts * entry * most)
     count, kind = kernel.at_once, kernel.block
     width, step = kernel.width(neurons, dtype.itemsize, inputs, threads), kind.step(dtype)
     row = parts * count * neurons * dtype.itemsize
     fits = rows_within(memory, row, f"inputs x {neurons} neurons", least=step, most=width)
     if fits < width or count * kind.size(neurons, width, dtype) > working:
         width = ((fits // step - 1) | 1) * step  # an odd number needs no padding
-    edges = max(info.edges for info in infos)
+    edges = max(info.edges for info in net.infos)
     workers, inner = kernel.threads(threads, -(-inputs // width), width, edges)
     block = kind.size(neurons, width, dtype)
     workers = max(1, min(workers, working // (count * block)))
     waiting = working - count * workers * block
-    if in_memory:
+    if net.in_memory:
         waiting = min(waiting, max(_WAITING, 8 * workers * block))
-    return Sizes(tuple(starts), width, workers, inner, working, waiting, block, entries)
+    return found._replace(
+        width=width, workers=workers, threads_each=inner, waiting=waiting, block=block
+    )
 
 
 def layer_bytes(info: LayerInfo) -> int:
@@ -171,10 +169,8 @@ class NetworkFacts(NamedTuple):
     ----------
     is_exact : bool
         Whether sums of every layer may start at the bias, as in block kernels.
-    edges, neurons, layers : int
-        Total edges, neurons of the widest layer, number of layers.
-    may_drop : bool
-        Whether an input without entries has none after the last layer either.
+    edges, neurons : int
+        Total edges, neurons of the widest layer.
     dtype : numpy.dtype
     in_memory : bool
     infos : tuple of LayerInfo
@@ -189,8 +185,6 @@ class NetworkFacts(NamedTuple):
     is_exact: bool
     edges: int
     neurons: int
-    layers: int
-    may_drop: bool
     dtype: np.dtype
     in_memory: bool = True
     infos: tuple[LayerInfo, ...] = ()
@@ -207,8 +201,6 @@ class NetworkFacts(NamedTuple):
             is_exact=all(map(starts_at_bias, net.infos)),
             edges=net.edges,
             neurons=neurons,
-            layers=len(net),
-            may_drop=not net.infos[-1].revives,
             dtype=dtype,
             in_memory=net.in_memory,
             infos=tuple(info.info for info in net.infos),
@@ -258,12 +250,12 @@ class Facts(NamedTuple):
     def may_be_single_window(self) -> bool:
         """Whether dense inputs, or a few, pass a network without regrouping."""
         net, inputs = self.net, self.inputs
-        if not net.in_memory or not inputs:
-            return False
-        if self.deduplicate is True or self.is_watched or not fits_shallow(net, inputs):
+        if not (net.in_memory and inputs) or self.deduplicate is True or self.is_watched:
             return False
         answer = inputs * net.infos[-1].ncols * (net.dtype.itemsize + 1)
         if max(net.narrowest, answer * (inputs > costs.SINGLES)) > self.memory:
+            return False
+        if not fits_shallow(net, inputs):
             return False
         elements = inputs * net.infos[0].nrows
         if inputs <= costs.FEW_INPUTS:
@@ -306,8 +298,8 @@ class Plan(NamedTuple):
     @property
     def reorders(self) -> bool:
         """Whether neurons are reordered."""
-        few = self.is_single_window or self.kernel == SPARSE.name
-        return not few and costs.reordering_pays(self.facts.inputs)
+        regroups = not self.is_single_window and self.kernel != SPARSE.name
+        return regroups and costs.reordering_pays(self.facts.inputs)
 
     @property
     def is_wide(self) -> bool:
@@ -321,7 +313,7 @@ class Plan(NamedTuple):
         """Whether a layer needs the sparse kernel, or a block kernel; None if costs decide."""
         if self.block_kernel is None or not self.block_kernel.is_exact(info):
             return True
-        return None if self.facts.chooses else False
+        return None if self.facts.chooses and not self.is_single_window else False
 
     def is_sparse(self, k: int, inputs: int, entries: float, *, dense: bool = False) -> bool:
         """Whether the sparse kernel computes layer `k` of rows with `entries` entries in total.
@@ -375,13 +367,11 @@ class Plan(NamedTuple):
         """Consecutive layers with the same kernel, if no input dies."""
         found: list[LayerGroup] = []
         for k, (info, entries) in enumerate(zip(self.facts.net.infos, self.entries, strict=False)):
-            ms, after = self._costs(info, entries), found[-1].kernel if found else None
-            kernel, why = self._kernel(k, entries, after, ms)
-            if found and (found[-1].kernel, found[-1].why) == (kernel, why):
+            ms, first = self._costs(info, entries), k
+            kernel, why = self._kernel(k, entries, found[-1].kernel if found else None, ms)
+            if found and found[-1][2:4] == (kernel, why):
                 first, *_, before = found.pop()
                 ms = {name: before[name] + ms[name] for name in ms}
-            else:
-                first = k
             found.append(LayerGroup(first, k + 1, kernel, why, ms))
         return found
 
@@ -394,14 +384,13 @@ class Plan(NamedTuple):
             return SPARSE.name, "wide layers" if facts.chooses else "forced"
         if only:
             return SPARSE.name, "positive bias on entries"
-        if only is False or self.is_single_window:
+        if only is False:
             return self.kernel, "single window" if facts.chooses else "forced"
         dense = after is None and facts.is_dense
         as_rows = after != self.kernel and self.is_sparse(k, facts.inputs, entries, dense=dense)
         kernel = SPARSE.name if as_rows else self.kernel
         is_least = ms[kernel] == min(ms[self.kernel], ms[SPARSE.name])
-        why = "least time" if is_least else "least time with conversion"
-        return kernel, f"{why} in GraphBLAS" if facts.engine == "graphblas" else why
+        return kernel, "least time" if is_least else "least time with conversion"
 
     def _costs(self, info: LayerInfo, entries: float) -> dict[str, float]:
         """Return the time of a layer in each kernel, in ms."""
@@ -433,14 +422,10 @@ class Plan(NamedTuple):
     def _notes(self) -> dict[str, str]:
         """Return sizes, merging and the time of the whole call."""
         facts, sizes = self.facts, self.sizes
-        panels = self.is_wide and sum(
-            costs.panel_rows(info.edges, *info.shape) < info.nrows for info in facts.net.infos
-        )
         blocks: list[Any] = [
             f"{sizes.width} inputs, {sizes.workers} at a time",
             sizes.threads_each > 1 and f"{sizes.threads_each} threads share each layer's neurons",
             self.reorders and "neurons reordered",
-            panels and f"panels or pairs of neurons in {panels} layers",
         ]
         if self.block_kernel is None:
             blocks = [f"none; {facts.threads} threads take parts of the rows"]
@@ -452,7 +437,7 @@ class Plan(NamedTuple):
         ]
         merges = facts.deduplicate and not self.is_single_window
         if_many = ", if many are equal" if facts.deduplicate == "auto" else ""
-        may_die = facts.net.may_drop and not self.is_single_window
+        may_die = not (facts.net.infos[-1].revives or self.is_single_window)
         return {
             "blocks": ", ".join(filter(None, blocks)),
             "equal inputs merged": "between windows of layers" + if_many if merges else "no",
@@ -461,8 +446,8 @@ class Plan(NamedTuple):
         }
 
     def _table(self) -> Table:
-        facts = self.facts
-        title = f"Plan: {facts.inputs} inputs, {facts.net.layers} layers, engine {facts.engine!r}"
+        inputs, layers, engine = self.facts.inputs, len(self.facts.net.infos), self.facts.engine
+        title = f"Plan: {inputs} inputs, {layers} layers, engine {engine!r}"
         names = [*BLOCK_KERNELS, SPARSE.name]
         header = ("layers", "kernel", *(f"{name}, ms" for name in names), "why")
         rows = [
@@ -500,20 +485,16 @@ def choose(facts: Facts) -> Plan:
     if facts.chooses:
         all_run = facts.engine == "auto" and facts.is_compiled
         kernel = next(each for each in BLOCK_KERNELS.values() if all_run or not each.is_compiled)
+    given = net, inputs, facts.threads, facts.memory
     if kernel is not None and kernel.is_compiled and facts.may_be_single_window():
-        made = single_window(net, inputs, facts.threads, facts.memory)
-        return Plan(facts, kernel.name, True, made)
-    divided = partial(
-        sizes, facts.memory, net.infos, in_memory=net.in_memory, inputs=inputs,
-        threads=facts.threads,
-    )  # fmt: skip
+        return Plan(facts, kernel.name, True, single_window(*given))
     try:
-        made = divided(kernel=kernel)
+        made = sizes(*given, kernel)
     except ArgumentError:
         if not facts.chooses:
             raise
         kernel = None  # layers too wide for blocks may have few entries
-        made = divided(kernel=None)
+        made = sizes(*given, None)
     name = SPARSE.name if kernel is None else kernel.name
     return Plan(facts, name, is_single_window=False, sizes=made)
 
@@ -560,9 +541,8 @@ def _planned(net: Network, _: Machine, *facts: Any) -> Plan:
 
 def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:
     """Return the plans of all layers for features of at most `largest` in absolute value."""
-    # Rounded up to a power of two: few distinct plans are cached on the network.
-    exponent = math.frexp(largest)[1]
-    bound = math.ldexp(1.0, exponent) if 0 < largest < 2.0**1023 else np.inf if largest else 0.0
+    # Rounded up: few distinct plans are cached on the network.
+    bound = min(each for each in (*_MAGNITUDES, math.inf) if largest <= each)
     return net.prepared(_layer_plans, kernel, bound)
 
 
@@ -580,8 +560,8 @@ def _layer_plans(net: Network, kernel: BlockKernel | None, largest: float) -> li
 
 def fits_shallow(facts: NetworkFacts, inputs: int) -> bool:
     """Whether regrouping cannot help: the network is shallow, or inputs do not die."""
-    deep = facts.layers > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
-    return facts.is_exact and not deep
+    drops = len(facts.infos) > costs.DEEP and not facts.infos[-1].revives
+    return facts.is_exact and not (drops and inputs > costs.FEW_INPUTS)
 
 
 def single_window(
@@ -590,10 +570,9 @@ def single_window(
     """Return the sizes of a run in a single window."""
     width, workers, shared = 1, 1, sharing(facts, inputs)
     if inputs > costs.SINGLES:
-        width, workers = division(facts, facts.infos[0].nrows, inputs, nthreads, memory)
-    if shared > 1:
-        shared = min(shared, available() if nthreads is None else nthreads)
-    return Sizes((0,), width, workers, shared, memory, 0, 0, 0)
+        width, workers = division(facts, inputs, nthreads, memory)
+    shared = min(shared, nthreads or available()) if shared > 1 else 1
+    return Sizes((0,), width, workers, shared, memory, 0, 1)
 
 
 def sharing(facts: NetworkFacts, inputs: int) -> int:
@@ -603,22 +582,19 @@ def sharing(facts: NetworkFacts, inputs: int) -> int:
         return 1
     work = facts.single if inputs <= costs.SINGLES else lines * facts.line
     # They wait for each other: more of them than cores would stop each other.
-    return min(costs.sharing_threads(work, facts.layers), machine().cores)
+    return min(costs.sharing_threads(work, len(facts.infos)), machine().cores)
 
 
 def division(
-    facts: NetworkFacts, neurons: int, inputs: int, nthreads: int | None, memory: int
+    facts: NetworkFacts, inputs: int, nthreads: int | None, memory: int
 ) -> tuple[int, int]:
     """Return the inputs per block and the threads of a run in a single window."""
     size = facts.dtype.itemsize
     lanes = 2 * (64 // size)  # a tile of two cache lines is twice as fast as one
-    each = facts.edges * costs.speeds().fused + neurons * costs.DENSE_COPY
-    workers = (
-        1 if inputs * each < costs.HAND_OVER else available() if nthreads is None else nthreads
-    )
-    narrowest = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
-    workers = max(1, min(workers, memory // narrowest))
-    fits = memory // (narrowest * workers) * lanes
+    each = facts.edges * costs.speeds().fused + facts.infos[0].nrows * costs.DENSE_COPY
+    workers = 1 if inputs * each < costs.HAND_OVER else nthreads or available()
+    workers = max(1, min(workers, memory // facts.narrowest))
+    fits = memory // (facts.narrowest * workers) * lanes
     widest = max(lanes, min(costs.direct_width(size), fits))
     rounds = -(-inputs // (widest * workers))
     width = -(-inputs // (rounds * workers * lanes)) * lanes

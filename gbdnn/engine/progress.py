@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
-from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     from gbdnn.engine.plan import Plan
     from gbdnn.model.layer_info import LayerInfo
-
-T = TypeVar("T")
 
 __all__ = ["UNWATCHED", "RunProgress", "current", "watched"]
 
@@ -94,14 +91,6 @@ class RunProgress:
             with self._lock:
                 for what, spent in seconds.items():
                     self.seconds[what] = self.seconds.get(what, 0.0) + spent
-
-    def timed(self, what: str, items: Iterator[T]) -> Iterator[T]:
-        """Yield items; add the seconds in which they are made."""
-        began = perf_counter()
-        for item in items:
-            self.spent(**{what: perf_counter() - began})
-            yield item
-            began = perf_counter()
 
     @property
     def fraction(self) -> float:

@@ -32,11 +32,12 @@ from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
 from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, Engine, engines, plan_layers, plan_of
 from gbdnn.engine.progress import current
-from gbdnn.engine.shallow import run_shallow, run_singles
+from gbdnn.engine.shallow import run_shallow
 from gbdnn.engine.stats import Watch
 from gbdnn.engine.windows import BlockWindow, Pool
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels import costs
+from gbdnn.kernels.fused_shares import Singles
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from gbdnn.kernels.kernel import Chain
     from gbdnn.model.network import Network
 
-__all__ = ["checked_options", "infer_network", "named_options"]
+__all__ = ["checked_options", "infer_network"]
 
 _STOPS = (6, 10, 14, 20)  # layers before which rows are merged
 _FEW = 0.75  # share of a block's width below which survivors are pooled
@@ -73,54 +74,43 @@ def infer_network(
         net, X, engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads,
         callback=callback,
     )  # fmt: skip
-    progress = current()
-    progress.begin(net.infos, X.nrows, plan)
+    progress, dense, few = current(), X.dense_rows is not None, X.nrows
+    progress.begin(net.infos, few, plan)
     if not plan.is_single_window:
-        merged = Merged(X.nrows, always=deduplicate != "auto") if deduplicate else None
+        merged = Merged(few, always=deduplicate != "auto") if deduplicate else None
         with restored(), engaged(nthreads):
             run = _Run(net, X, plan, merged, callback)
             Y = run.answer()
         _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
         return Y
     _log.info("engine %s: %s kernel in a single window", engine, plan.kernel)
-    dense, few = X.dense_rows is not None, X.nrows
     rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), X.dtype)
     if few <= costs.SINGLES:
-        values = run_singles(net, rows, sizes=plan.sizes)
-        if progress.is_watched:
-            progress.computed(0, [few] * len(net), few, plan.kernel)
+        values = np.empty((few, net.shape[1]), X.dtype)
+        net.prepared(Singles).run(rows, values, plan.sizes.threads_each)
+        progress.computed(0, [few] * len(net), few, plan.kernel)
         return matrix_of(values, sparse=not dense)
     answer = Answer(few, net.shape[1], X.dtype, dense=True, memory=memory)
     answer.wrote(run_shallow(net, rows, *answer.arrays(), sizes=plan.sizes, progress=progress))
     return answer.matrix() if dense else matrix_of(answer.arrays()[0], sparse=True)
 
 
-def named_options(options: dict[str, Any], call: str) -> dict[str, Any]:
-    """Return `checked_options`; raise ArgumentTypeError for other names."""
-    known: Any = checked_options.__kwdefaults__
-    for name in options.keys() - known.keys():
-        raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    return checked_options(**options)
-
-
 def checked_options(
-    *, engine: Engine = "auto", deduplicate: bool | Literal["auto"] = "auto",
+    call: str, /, *, engine: Engine = "auto", deduplicate: bool | Literal["auto"] = "auto",
     memory: int | str = MEMORY, nthreads: int | None = None,
-    callback: Callable[[LayerStats], object] | None = None,
+    callback: Callable[[LayerStats], object] | None = None, **others: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the options of `infer_network`; raise the errors of `infer` for invalid ones."""
+    """Return the options of `infer_network`; raise the errors of ``call()`` for invalid ones."""
+    for name in others:
+        raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
     as_word(engine, "engine", engines())
     is_auto = isinstance(deduplicate, str) and deduplicate == "auto"
     if not is_auto and not isinstance(deduplicate, bool | np.bool_):
         raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")
     require_callable(callback, "callback")
-    return {
-        "engine": engine,
-        "deduplicate": deduplicate,
-        "memory": as_bytes(memory),
-        "nthreads": as_nthreads(nthreads),
-        "callback": callback,
-    }
+    nthreads, memory = as_nthreads(nthreads), as_bytes(memory)
+    found = {"engine": engine, "deduplicate": deduplicate, "memory": memory}
+    return {**found, "nthreads": nthreads, "callback": callback}
 
 
 class _Window(NamedTuple):
@@ -220,14 +210,6 @@ class _Run:
         if start < source.nrows:
             self.rows.append(_Rows(k, source, start, nbytes))
 
-    def _wait_rows(self, k: int, found: list[SparseRows]) -> None:
-        """Queue new rows before layer `k`."""
-        rows = SparseRows.joined(found)
-        if self.merged is not None and is_stop(k):
-            inputs, rows = rows.nrows, self.merged.rows(rows)
-            self.watch.progress.dropped(k, inputs - rows.nrows)
-        self._wait(k, rows, nbytes=rows.nbytes)
-
     def _window(self, loaded: Loaded, k: int) -> _Window:
         stop, kernel = k + 1, BLOCK_KERNELS[self.plan.kernel]
         while stop < loaded.stop and self.layers[stop].in_blocks:
@@ -249,12 +231,11 @@ class _Run:
             step *= max(1, int(min(_AT_ONCE, fits, fair)))
         _log.debug("layer %d: %s kernel, blocks of %d", window.first, window.chain.name, width)
 
-        def through(blocks: Any, start: int) -> Iterator[Any]:
+        def through(blocks: Any, start: int) -> Any:
             stop = min(start + step, source.nrows)
             some: Any = (dense or source.sparse_rows)(start, stop)
             ids = np.arange(start, stop) if dense is not None else some.ids
-            found: Iterator[Any] = blocks.rows(some, ids, width)
-            return found
+            return blocks.rows(some, ids, width)
 
         starts = deque(range(rows.start, source.nrows, step))
         most = max(1, self._room() // sizes.block)
@@ -272,26 +253,20 @@ class _Run:
         layers = window.chain.layers
         position = layers.position(window.first) if window.first == layers.first else None
 
-        def through(blocks: Any, Y: Any) -> Iterator[Any]:
+        def through(blocks: Any, Y: Any) -> Any:
             if position is not None:
                 Z = window.chain.block(self.buffers, window.first, Y.width)
                 Z.array[position], Z.inputs = Y.array, Y.inputs
                 self.buffers.put(Y)
                 Y = Z
-            found: Iterator[Any] = blocks.block(Y)
-            return found
+            return blocks.block(Y)
 
         return self._through(window, deque(blocks), through)
 
     def _through(
-        self,
-        window: _Window,
-        queue: deque[Any],
-        through: Callable[[Any, Any], Iterator[Any]],
-        most: float = np.inf,
-        *,
-        in_graphblas: bool = False,
-    ) -> list[Any]:
+        self, window: _Window, queue: deque[Any], through: Callable[[Any, Any], Iterator[Any]],
+        most: float = np.inf, *, in_graphblas: bool = False,
+    ) -> list[Any]:  # fmt: skip
         """Compute the blocks of each item on threads until there are `most` blocks of survivors.
 
         Threads take items from the queue. Return the survivors as blocks. With `in_graphblas`,
@@ -372,10 +347,14 @@ class _Run:
             return sum(Y.nbytes for some in [*found.values()] for Y in some) > room_left // 4
 
         starts, room_left = deque(range(rows.start, source.nrows, step)), max(0, self._room())
-        inner = max(1, threads // workers)
-        self._on_threads(starts, compute, is_full, workers, {"nthreads": inner})
+        inner = {"nthreads": max(1, threads // workers)}
+        self._on_threads(starts, compute, is_full, workers, inner)
         for at, some in found.items():
-            self._wait_rows(at, some)
+            rows_at = SparseRows.joined(some)
+            if self.merged is not None and is_stop(at):
+                inputs, rows_at = rows_at.nrows, self.merged.rows(rows_at)
+                self.watch.progress.dropped(at, inputs - rows_at.nrows)
+            self._wait(at, rows_at, nbytes=rows_at.nbytes)
         if starts:
             self._wait(k, source, starts[0], nbytes=rows.nbytes)
 

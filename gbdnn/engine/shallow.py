@@ -2,7 +2,7 @@
 
 In a network of a few layers, regrouping the surviving inputs does not pay. A block is read,
 computed through all layers in one compiled call, and written to the answer. One or two inputs are
-multiplied by rows of W instead, with the same bits as result.
+computed by `gbdnn.kernels.fused_shares.Singles` instead, with the same bits as result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,44 +19,25 @@ from gbdnn.engine.loader import layout_of
 from gbdnn.engine.plan import NetworkFacts, plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.stats import of_layers
-from gbdnn.kernels import costs
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
-from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
+from gbdnn.kernels.fused_shares import FusedShares, taken
 from gbdnn.kernels.kernel import ChainLayers
-from gbdnn.kernels.overflow import non_finite
 from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gbdnn.arrays.sources import DenseRows
     from gbdnn.engine.loader import Layout
     from gbdnn.engine.plan import Sizes
     from gbdnn.engine.progress import RunProgress
-    from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.network import Network
 
-__all__ = ["is_shallow", "run_shallow", "run_singles"]
+__all__ = ["run_shallow"]
 
 _log = logging.getLogger("gbdnn.inference")
 
 _CALL = 3e7  # ns of a compiled call, which cannot be interrupted
 _CAST = 16 << 20  # bytes of rows that are cast together
-
-
-def is_shallow(net: Network) -> bool:
-    """Whether `run_shallow` can compute a network exactly, regardless of cost."""
-    return net.in_memory and net.prepared(NetworkFacts.of).is_exact
-
-
-def run_singles(
-    net: Network, X: DenseRows, *, sizes: Sizes, values: np.ndarray | None = None
-) -> np.ndarray:
-    """Compute inputs one by one; return the activations of the last layer, in `values` if given."""
-    found = np.empty((X.nrows, net.shape[1]), X.dtype) if values is None else values
-    net.prepared(_Singles).run(X, found, sizes.threads_each)
-    return found
 
 
 def run_shallow(
@@ -164,7 +145,7 @@ class _Chains:
 
     def stream(self) -> Stream:
         """Return an idle stream, or a new one."""
-        return _taken(self.idle_streams, partial(Stream, self.unchecked, self.checked, self.safe))
+        return taken(self.idle_streams, partial(Stream, self.unchecked, self.checked, self.safe))
 
     def blocks_per_call(self, width: int) -> int:
         """Return the number of blocks that take some hundredths of a second."""
@@ -172,50 +153,10 @@ class _Chains:
 
     def lane(self, width: int) -> Lane:
         """Return an idle lane for blocks of at least this width, or a new one."""
-        found: Lane = _taken(self.idle_lanes, partial(Lane, self.unchecked, width))
+        found: Lane = taken(self.idle_lanes, partial(Lane, self.unchecked, width))
         return found if found.width >= width else Lane(self.unchecked, width)
 
     def shared(self, count: int) -> FusedShares:
         """Return idle layers divided into `count` shares of neurons, or new ones."""
         make = partial(FusedShares, self.unchecked, count, self._work)
-        return _taken(self.idle_shared[count], make)
-
-
-class _Singles:
-    """A network prepared for single inputs, cached on the network."""
-
-    def __init__(self, net: Network) -> None:
-        facts = net.prepared(NetworkFacts.of)
-        self._layers, self._infos, self._work = list(net), facts.infos, facts.single
-        sizes = [(info.edges, *info.shape) for info in self._infos]
-        self._density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
-        self._shares: dict[int, list[list[FusedLayer]]] = {}
-        self._idle: dict[int, list[FusedSingle]] = defaultdict(list)  # reused by the next call
-
-    def run(self, X: DenseRows, values: np.ndarray, count: int) -> None:
-        """Write the activations of each input to a row of `values`, with `count` threads."""
-        faulty = -1
-        single = _taken(self._idle[count], partial(self._single, count))
-        for n, x in enumerate(X.dense_rows(0, X.nrows)):
-            faulty = max(faulty, single.run(x, values[n]))
-        self._idle[count].append(single)
-        if faulty == len(self._infos):
-            X.require_finite(0, X.nrows)
-        elif faulty >= 0:
-            raise non_finite(faulty, self._infos[faulty])
-
-    def _single(self, count: int) -> FusedSingle:
-        for n in (1, count):
-            if n not in self._shares:
-                self._shares[n] = [
-                    FUSED.prepare_single(layer, self._density, n) for layer in self._layers
-                ]
-        return FusedSingle(self._shares[1], self._shares[count], self._infos, self._work)
-
-
-def _taken(idle: list[Any], make: Callable[[], Any]) -> Any:
-    """Take an object from a list, or make one; `pop` and `append` of a list are atomic."""
-    try:
-        return idle.pop()
-    except IndexError:
-        return make()
+        return taken(self.idle_shared[count], make)

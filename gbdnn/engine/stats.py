@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -80,6 +81,8 @@ class Watch:
         Kernels that have computed a layer.
     stands : ndarray of int64, optional
         Number of inputs that each id represents; None without a callback.
+    number : callable
+        Returns the number of a new block.
     """
 
     def __init__(
@@ -87,17 +90,13 @@ class Watch:
     ) -> None:
         self._engine, self._callback, self.progress = engine, callback, current()
         self.kernels, self.stands = set[str](), weights if callback else None
-        self._numbers = count()
+        self.number = partial(next, count())
         self._records: list[Iterator[LayerStats]] = []
 
     @property
     def is_watched(self) -> bool:
         """Whether anything reads the statistics of layers."""
         return bool(self._callback or self.progress.is_watched)
-
-    def number(self) -> int:
-        """Return the number of a new block."""
-        return next(self._numbers)
 
     def counts(self, layers: int) -> np.ndarray | None:
         """Return counters for the statistics of consecutive layers if anything reads them."""

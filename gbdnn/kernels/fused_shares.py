@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
@@ -10,20 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.kernels.compiled.table import shares
+from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.overflow import non_finite
 from gbdnn.runtime.threads import on_another_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from gbdnn.arrays.sources import DenseRows
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.fused_chain import FusedChain
     from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
 
-__all__ = ["FusedShares", "FusedSingle"]
+__all__ = ["FusedShares", "FusedSingle", "Singles", "taken"]
 
 
 _STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
@@ -217,3 +223,42 @@ class FusedSingle:
         self._job.end(helped=helped)
         out[:] = self._last
         return faulty - 1
+
+
+class Singles:
+    """A network prepared for single inputs."""
+
+    def __init__(self, net: Network) -> None:
+        self._layers, self._infos = list(net), [info.info for info in net.infos]
+        sizes = [(info.edges, *info.shape) for info in self._infos]
+        self._work = sum(costs.single_layer(*each) for each in sizes)
+        self._density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
+        self._shares: dict[int, list[list[FusedLayer]]] = {}
+        self._idle: dict[int, list[FusedSingle]] = defaultdict(list)  # reused by the next call
+
+    def run(self, X: DenseRows, values: np.ndarray, count: int) -> None:
+        """Write the activations of each input to a row of `values`, with `count` threads."""
+        faulty = -1
+        single = taken(self._idle[count], partial(self._single, count))
+        for n, x in enumerate(X.dense_rows(0, X.nrows)):
+            faulty = max(faulty, single.run(x, values[n]))
+        self._idle[count].append(single)
+        if faulty == len(self._infos):
+            X.require_finite(0, X.nrows)
+        elif faulty >= 0:
+            raise non_finite(faulty, self._infos[faulty])
+
+    def _single(self, count: int) -> FusedSingle:
+        for n in {1, count} - self._shares.keys():
+            self._shares[n] = [
+                FUSED.prepare_single(layer, self._density, n) for layer in self._layers
+            ]
+        return FusedSingle(self._shares[1], self._shares[count], self._infos, self._work)
+
+
+def taken(idle: list[Any], make: Callable[[], Any]) -> Any:
+    """Take an object from a list, or make one; `pop` and `append` of a list are atomic."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return make()

@@ -41,11 +41,9 @@ class Kernel(Protocol):
 
     def is_exact(self, info: LayerInfo, /) -> bool:
         """Whether the kernel computes this layer exactly."""
-        ...
 
     def cost(self, info: LayerInfo, inputs: int, entries: float, /) -> float:
         """Return the time of one thread for all inputs, with `entries` in total, in ns."""
-        ...
 
 
 class BlockKernel(Kernel, Protocol):
@@ -95,11 +93,9 @@ class BlockKernel(Kernel, Protocol):
 
         The results do not depend on `wide` (`costs.is_wide`), to the bit.
         """
-        ...
 
     def chain(self, layers: ChainLayers, /) -> Chain:
         """Return consecutive layers with prepared weights."""
-        ...
 
 
 def starts_at_bias(info: LayerInfo) -> bool:
@@ -176,15 +172,12 @@ class Window(Protocol):
 
     def rows(self, rows: Any, ids: np.ndarray, step: int) -> Iterator[Any]:
         """Take rows, an array or `SparseRows`, through the layers, `step` per block."""
-        ...
 
     def block(self, Y: Any) -> Iterator[Any]:
         """Take a block through the layers; it is consumed."""
-        ...
 
     def end(self) -> Iterator[Any]:
         """Yield the pool if it has inputs."""
-        ...
 
 
 class Chain(Protocol):
@@ -203,15 +196,12 @@ class Chain(Protocol):
 
         ``window(first, stop, buffers, width=, few=, tidy=)`` returns a `Window`.
         """
-        ...
 
     def block(self, buffers: Buffers, k: int, width: int) -> Any:
         """Return a block from the pool for `width` inputs before layer `k`."""
-        ...
 
     def read(self, Y: Any, k: int, rows: SparseRows) -> None:
         """Fill a block before layer `k` with sparse rows."""
-        ...
 
     def read_dense(self, Y: Any, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
         """Fill a block before layer `k` with rows of an array.
@@ -219,7 +209,6 @@ class Chain(Protocol):
         Return the largest magnitude: infinite or NaN if a value is not finite, 0 if the kernel does
         not compute it.
         """
-        ...
 
     def run(
         self, Y: Any, first: int, stop: int, buffers: Buffers, *, tidy: bool,
@@ -246,18 +235,15 @@ class Chain(Protocol):
         ------
         NonFiniteError
         """
-        ...
 
     def rows(self, Y: Any, k: int, *, droppable: bool) -> Iterator[SparseRows]:
         """Yield a block's inputs before layer `k` as sparse rows, some at a time.
 
         With `droppable`, inputs without entries are omitted.
         """
-        ...
 
     def write(self, Y: Any, values: np.ndarray, present: np.ndarray | None) -> int:
         """Write a block's inputs to the rows ``Y.inputs`` of C-ordered arrays.
 
         ``present`` is set to the mask of nonzero values. Return their number.
         """
-        ...

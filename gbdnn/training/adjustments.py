@@ -99,7 +99,6 @@ class Adjustment(Protocol):
     @property
     def every(self) -> int | None:
         """Number of steps between two calls; None for one call per epoch."""
-        ...
 
     def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
         """Return the layers to continue with; unchanged layers may be the same objects.
@@ -110,7 +109,6 @@ class Adjustment(Protocol):
         ``layer.numbered(layer.weights)`` are the weights in that order, and
         ``context.gradient(k).ravel()`` is indexed by number.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -63,11 +63,9 @@ class Loss(Protocol):
 
         `answer` has shape (inputs, outputs).
         """
-        ...
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient of the mean of `losses` by the answer, shape (inputs, outputs)."""
-        ...
 
 
 @dataclass(frozen=True)

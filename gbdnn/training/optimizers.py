@@ -54,12 +54,10 @@ class Optimizer(Protocol):
     @property
     def learning_rate(self) -> float:
         """Learning rate, which schedules multiply."""
-        ...
 
     @property
     def moments(self) -> int:
         """Number of arrays kept for a layer's weights, and for its biases."""
-        ...
 
     def update(
         self, values: np.ndarray, gradient: np.ndarray, moments: list[np.ndarray],
@@ -69,7 +67,6 @@ class Optimizer(Protocol):
 
         All arrays have the same shape and dtype. Moments are 0 at first; steps count from 1.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -186,7 +183,6 @@ class Schedule(Protocol):
 
     def factors(self, progress: np.ndarray) -> np.ndarray:
         """Return a factor for each progress, from 0 (first step) to less than 1."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.trainable import TrainableLayer, edges_of
+from gbdnn.model import LayerInfo
 
 FULLY = settings(max_examples=80)
 NAMES = st.sampled_from(list(MACHINES))
@@ -97,14 +98,13 @@ def test_threads_compute_what_one_does(name, threads, sizes, density, seed, inpu
 @FULLY
 @given(NAMES, THREADS, WIDTHS, WIDTHS, INPUTS, st.integers(14, 30), st.sampled_from(["f4", "f8"]))
 def test_blocks_of_a_single_window(name, threads, nrows, ncols, inputs, bits, dtype):
-    facts = choice.NetworkFacts(
-        True, nrows * ncols // 2, max(nrows, ncols), 1, False, np.dtype(dtype)
-    )
+    info = LayerInfo((nrows, ncols), nrows * ncols // 2, 1.0, np.dtype(dtype))
+    facts = choice.NetworkFacts.of(gbdnn.Network.lazy([info], lambda _: None))
     memory, lanes = 1 << bits, 128 // facts.dtype.itemsize
     least = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
     assume(least <= memory)
     with using(name):
-        width, workers = choice.division(facts, nrows, inputs, threads, memory)
+        width, workers = choice.division(facts, inputs, threads, memory)
         assert 1 <= workers <= threads
         assert width >= 1
         assert width % (64 // facts.dtype.itemsize) == 0
@@ -115,18 +115,16 @@ def test_blocks_of_a_single_window(name, threads, nrows, ncols, inputs, bits, dt
 @FULLY
 @given(NAMES, THREADS, WIDTHS, INPUTS, st.integers(12, 30), st.sampled_from([FUSED, FULL, None]))
 def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
-    info = network([some_layer(3, neurons, 0.3, 0)])[0].info
+    facts = choice.NetworkFacts.of(network([some_layer(3, neurons, 0.3, 0)]))
     with using(name):
         try:
-            found = choice.sizes(
-                1 << bits, [info], in_memory=True, inputs=inputs, threads=threads, kernel=kernel
-            )
+            found = choice.sizes(facts, inputs, threads, 1 << bits, kernel)
         except errors.ArgumentError:  # memory= is too small
             return
     assert found.width >= 1
     assert 1 <= found.workers * found.threads_each <= threads
     if kernel is not None:
-        assert found.block == kernel.block.size(max(3, neurons), found.width, info.dtype)
+        assert found.block == kernel.block.size(max(3, neurons), found.width, facts.dtype)
         assert kernel.at_once * found.workers * found.block <= 1 << bits
 
 
@@ -135,10 +133,10 @@ def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
 def test_groups_of_layers_of_a_network_on_disk(widths, bits):
     """Two groups take half of the memory."""
     infos = [network([some_layer(3, n, 0.3, 0)])[0].info for n in widths]
+    neurons = max(3, *widths)
+    facts = choice.NetworkFacts(True, 0, neurons, infos[0].dtype, in_memory=False, infos=infos)
     try:
-        starts = choice.sizes(
-            1 << bits, infos, in_memory=False, inputs=9, threads=2, kernel=FUSED
-        ).starts
+        starts = choice.sizes(facts, 9, 2, 1 << bits, FUSED).starts
     except errors.ArgumentError:  # memory= is too small
         return
     ends = [*starts[1:], len(infos)]

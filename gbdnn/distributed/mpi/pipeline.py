@@ -21,7 +21,7 @@ from gbdnn.distributed.mpi.stages import Stage, batches, held_layers, measured_c
 from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.plan import MEMORY
 from gbdnn.engine.progress import RunProgress, watched
-from gbdnn.engine.run import named_options
+from gbdnn.engine.run import checked_options
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.optional import require
@@ -161,7 +161,7 @@ class _Pipeline:
 
     def check(self, layers: Any, features: Any, given: dict[str, Any]) -> dict[str, Any]:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
-        self._options = named_options(self._options, "pipeline")
+        self._options = checked_options("pipeline", **self._options)
         require_callable(given["report"], "report")
         if given["batch"] is not None:
             whole_number(given["batch"], "batch", least=1)
