@@ -8,7 +8,7 @@ computed by `gbdnn.kernels.fused_shares.Singles` instead, with the same bits as 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -26,6 +26,8 @@ from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gbdnn.arrays.sources import DenseRows
     from gbdnn.engine.loader import Layout
     from gbdnn.engine.plan import Sizes
@@ -37,7 +39,7 @@ __all__ = ["run_shallow"]
 _log = logging.getLogger("gbdnn.inference")
 
 _CALL = 3e7  # ns of a compiled call, which cannot be interrupted
-_CAST = 16 << 20  # bytes of rows that are cast together
+_CAST = 4  # blocks of another dtype that are cast together
 
 
 def run_shallow(
@@ -69,18 +71,31 @@ def _blocks(
     progress: RunProgress,
 ) -> int:  # fmt: skip
     """Compute `run_shallow` in blocks, each on one thread."""
-    width, workers, step = sizes.width, sizes.workers, X.nrows
+    width, workers = sizes.width, sizes.workers
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
-    if not X.is_as_is:  # cast some rows at a time
-        step = max(width, min(_CAST, sizes.working) // (X.ncols * X.dtype.itemsize))
-    stream, entries = chains.stream(), list[int]()
-    for first in range(0, X.nrows, step):
-        arrays = values[first:], None if present is None else present[first:]
-        rows = X.dense_rows(first, first + step)
-        stream.begin(rows, width, chains.blocks_per_call(width), *arrays)
+    starts, entries = iter(range(0, X.nrows, _CAST * width)), list[int]()
 
-        def work(_: int, first: int = first) -> None:
-            lane, found = chains.lane(width), -2
+    def begun(first: int, rows: np.ndarray) -> Stream:
+        stream = chains.stream()
+        arrays = values[first:], None if present is None else present[first:]
+        stream.begin(rows, width, chains.blocks_per_call(width), *arrays)
+        return stream
+
+    whole = begun(0, X.array) if X.is_as_is else None  # of all threads
+
+    def parts() -> Iterator[tuple[int, Stream]]:
+        if whole is not None:
+            yield 0, whole
+            return
+        for first in starts:  # shared by the threads
+            stream = begun(first, X.dense_rows(first, first + _CAST * width))
+            yield first, stream
+            chains.put(stream)
+
+    def work(_: int) -> None:
+        lane = chains.lane(width)
+        for first, stream in parts():
+            found = -2
             while found == -2:
                 began = perf_counter()
                 found = stream.call(lane, watched=progress.is_watched)
@@ -88,16 +103,21 @@ def _blocks(
                     _tell(progress, lane, perf_counter() - began)
             if found >= 0:
                 X.require_finite(first + found, first + found + width)
-            entries.append(int(lane.done[0]))
-            lane.done[0] = 0
-            chains.idle_lanes.append(lane)  # not after an error
+        entries.append(int(lane.done[0]))
+        lane.done[0] = 0
+        chains.idle_lanes.append(lane)  # not after an error
 
-        if workers == 1:
-            work(0)
-        else:
-            on_threads(workers, work, stop=stream.stop)
-    stream.end()
-    chains.idle_streams.append(stream)  # not after an error
+    def stop() -> None:
+        deque(starts, maxlen=0)
+        if whole is not None:
+            whole.stop()
+
+    if workers == 1:
+        work(0)
+    else:
+        on_threads(workers, work, stop=stop)
+    if whole is not None:
+        chains.put(whole)
     return sum(entries)
 
 
@@ -146,6 +166,11 @@ class _Chains:
     def stream(self) -> Stream:
         """Return an idle stream, or a new one."""
         return taken(self.idle_streams, partial(Stream, self.unchecked, self.checked, self.safe))
+
+    def put(self, stream: Stream) -> None:
+        """Keep a stream without errors for reuse."""
+        stream.end()
+        self.idle_streams.append(stream)
 
     def blocks_per_call(self, width: int) -> int:
         """Return the number of blocks that take some hundredths of a second."""
