@@ -387,19 +387,24 @@ class _Function(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d: torch.Tensor) -> Any:
+        # PyTorch's `once_differentiable` notices no derivative by the weights of a gradient.
+        is_eager = not torch.compiler.is_compiling()
+        if is_eager and torch.is_grad_enabled():
+            raise ArgumentError(
+                "SparseLinear does not support create_graph=True; use to_dense() for it"
+            )
         n, needs_dx, (memory, *rest) = len(ctx.biases), ctx.needs_input_grad[0], ctx.saved_tensors
         is_relu = len(rest) > n
         d = torch.ops.aten.threshold_backward(d, rest[-1], 0) if is_relu else d.resolve_neg()
-        if torch.compiler.is_compiling():
-            dx, dw, db = _back_operator(d, memory, rest[:n], *ctx.lists, ctx.rows, needs_dx)
-        else:
+        if is_eager:
             _forget(ctx.layers)
             dx, dw, db, scratch = ctx.plan.backward(d, memory, rest[:n], needs_dx)
             held = [ctx.plan, memory, scratch]
             for k, edges in enumerate(ctx.layers):
                 edges.last[:] = k, held
+        else:
+            dx, dw, db = _back_operator(d, memory, rest[:n], *ctx.lists, ctx.rows, needs_dx)
         db = [g if is_there else None for g, is_there in zip(db, ctx.biases, strict=True)]
         return dx if needs_dx else None, None, None, *dw, *db
 
