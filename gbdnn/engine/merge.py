@@ -107,17 +107,15 @@ class Merged:
         np.add.at(self.weights, into, self.weights[gone])
 
 
-def _within(positions: np.ndarray, starts: np.ndarray, b: int) -> np.ndarray:
+def _within(positions: np.ndarray, starts: np.ndarray, b: int) -> Any:
     """Return the columns of block `b` among ascending positions in all blocks."""
     first, last = np.searchsorted(positions, starts[b : b + 2])
-    found: np.ndarray = positions[first:last] - starts[b]
-    return found
+    return positions[first:last] - starts[b]
 
 
-def _bits(Y: Any, columns: np.ndarray) -> np.ndarray:
+def _bits(Y: Any, columns: np.ndarray) -> Any:
     array = Y.array.view(f"u{Y.array.itemsize}")
-    found: np.ndarray = np.take(array, columns, axis=1, mode="wrap")
-    return found
+    return np.take(array, columns, axis=1, mode="wrap")
 
 
 def _compare(

@@ -133,8 +133,7 @@ def sizes(
         used += needed
     neurons, dtype = max(net.neurons, 1), net.dtype
     entry = 2 * _TEMPORARIES * (8 + dtype.itemsize)
-    found = Sizes(tuple(starts), max(1, inputs), 1, threads, working, working // 2, 1)
-    found = found._replace(entries=working // entry)
+    found = Sizes((*starts,), inputs or 1, 1, threads, working, working // 2, 1, working // entry)
     if kernel is None:
         most = max(i.ncols if i.revives else min(i.ncols, i.edges) for i in net.infos)
         return found._replace(enough=parts * entry * most)
@@ -158,8 +157,8 @@ def sizes(
 
 def layer_bytes(info: LayerInfo) -> int:
     """Return the bytes of a layer in memory, including its weights prepared for a block kernel."""
-    pointers = 8 * (info.ncols + 1)
-    return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)
+    columns = info.edges * (8 + info.dtype.itemsize) + 8 * (info.ncols + 1)
+    return int(2 * columns + 8 * info.nrows)
 
 
 class NetworkFacts(NamedTuple):
@@ -198,17 +197,13 @@ class NetworkFacts(NamedTuple):
         """Return the facts of a network."""
         neurons, dtype = max(max(info.shape) for info in net.infos), net.infos[0].dtype
         return cls(
-            is_exact=all(map(starts_at_bias, net.infos)),
-            edges=net.edges,
-            neurons=neurons,
-            dtype=dtype,
-            in_memory=net.in_memory,
-            infos=tuple(info.info for info in net.infos),
+            is_exact=all(map(starts_at_bias, net.infos)), edges=net.edges, neurons=neurons,
+            dtype=dtype, in_memory=net.in_memory, infos=tuple(info.info for info in net.infos),
             narrowest=2 * AlignedBlock.size(neurons, 128 // dtype.itemsize, dtype),
             single=sum(costs.single_layer(info.edges, *info.shape) for info in net.infos),
             line=sum(costs.fused_layer(16, info.edges, *info.shape, 4) for info in net.infos),
             safe=max((x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0),
-        )
+        )  # fmt: skip
 
 
 class Facts(NamedTuple):
@@ -242,20 +237,13 @@ class Facts(NamedTuple):
     is_watched: bool
     is_compiled: bool
 
-    @property
-    def chooses(self) -> bool:
-        """Whether kernels are chosen per layer."""
-        return self.engine in _CHOOSE
-
     def may_be_single_window(self) -> bool:
         """Whether dense inputs, or a few, pass a network without regrouping."""
         net, inputs = self.net, self.inputs
         if not (net.in_memory and inputs) or self.deduplicate is True or self.is_watched:
             return False
-        answer = inputs * net.infos[-1].ncols * (net.dtype.itemsize + 1)
-        if max(net.narrowest, answer * (inputs > costs.SINGLES)) > self.memory:
-            return False
-        if not fits_shallow(net, inputs):
+        answer = (inputs > costs.SINGLES) * inputs * net.infos[-1].ncols * (net.dtype.itemsize + 1)
+        if max(net.narrowest, answer) > self.memory or not fits_shallow(net, inputs):
             return False
         elements = inputs * net.infos[0].nrows
         if inputs <= costs.FEW_INPUTS:
@@ -313,7 +301,7 @@ class Plan(NamedTuple):
         """Whether a layer needs the sparse kernel, or a block kernel; None if costs decide."""
         if self.block_kernel is None or not self.block_kernel.is_exact(info):
             return True
-        return None if self.facts.chooses and not self.is_single_window else False
+        return None if self.facts.engine in _CHOOSE and not self.is_single_window else False
 
     def is_sparse(self, k: int, inputs: int, entries: float, *, dense: bool = False) -> bool:
         """Whether the sparse kernel computes layer `k` of rows with `entries` entries in total.
@@ -381,11 +369,11 @@ class Plan(NamedTuple):
         """Return the kernel of a layer, and why, from the kernel before it and all times."""
         facts, only = self.facts, self._only(self.facts.net.infos[k])
         if self.block_kernel is None:
-            return SPARSE.name, "wide layers" if facts.chooses else "forced"
+            return SPARSE.name, "wide layers" if facts.engine in _CHOOSE else "forced"
         if only:
             return SPARSE.name, "positive bias on entries"
         if only is False:
-            return self.kernel, "single window" if facts.chooses else "forced"
+            return self.kernel, "single window" if facts.engine in _CHOOSE else "forced"
         dense = after is None and facts.is_dense
         as_rows = after != self.kernel and self.is_sparse(k, facts.inputs, entries, dense=dense)
         kernel = SPARSE.name if as_rows else self.kernel
@@ -436,11 +424,11 @@ class Plan(NamedTuple):
             and f"refuses inputs with more than {sizes.entries} entries after a layer",
         ]
         merges = facts.deduplicate and not self.is_single_window
-        if_many = ", if many are equal" if facts.deduplicate == "auto" else ""
+        many = ", if many are equal" * (facts.deduplicate == "auto")
         may_die = not (facts.net.infos[-1].revives or self.is_single_window)
         return {
             "blocks": ", ".join(filter(None, blocks)),
-            "equal inputs merged": "between windows of layers" + if_many if merges else "no",
+            "equal inputs merged": "between windows of layers" + many if merges else "no",
             "memory": ", ".join(filter(None, memory)),
             "expected": f"{'at most ' * may_die}{self.seconds:.3g} s",
         }
@@ -482,7 +470,7 @@ def choose(facts: Facts) -> Plan:
         `memory` is too small.
     """
     net, inputs, kernel = facts.net, facts.inputs, BLOCK_KERNELS.get(facts.engine)
-    if facts.chooses:
+    if facts.engine in _CHOOSE:
         all_run = facts.engine == "auto" and facts.is_compiled
         kernel = next(each for each in BLOCK_KERNELS.values() if all_run or not each.is_compiled)
     given = net, inputs, facts.threads, facts.memory
@@ -491,7 +479,7 @@ def choose(facts: Facts) -> Plan:
     try:
         made = sizes(*given, kernel)
     except ArgumentError:
-        if not facts.chooses:
+        if facts.engine not in _CHOOSE:
             raise
         kernel = None  # layers too wide for blocks may have few entries
         made = sizes(*given, None)
@@ -517,17 +505,12 @@ def plan_of(
     alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows) == 1
     # Counting the entries of a few inputs, or threads, may take longer than to follow the plan.
     facts = Facts(
-        net=of_net,
-        inputs=X.nrows,
-        entries=X.nrows * X.ncols if few else X.nvals,
-        is_dense=X.dense_rows is not None,
-        engine=engine,
-        memory=memory,
+        net=of_net, inputs=X.nrows, entries=X.nrows * X.ncols if few else X.nvals,
+        is_dense=X.dense_rows is not None, engine=engine, memory=memory,
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
-        threads=nthreads or (1 if alone else available()),
-        is_watched=callback is not None,
+        threads=nthreads or (1 if alone else available()), is_watched=callback is not None,
         is_compiled=is_compiled(of_net.dtype.name),
-    )
+    )  # fmt: skip
     plan = net.prepared(_planned, machine(), *facts[1:], most=_PLANS)
     if few and not plan.is_single_window:
         facts = facts._replace(entries=X.nvals, threads=nthreads or available())
@@ -589,13 +572,12 @@ def division(
     facts: NetworkFacts, inputs: int, nthreads: int | None, memory: int
 ) -> tuple[int, int]:
     """Return the inputs per block and the threads of a run in a single window."""
-    size = facts.dtype.itemsize
-    lanes = 2 * (64 // size)  # a tile of two cache lines is twice as fast as one
+    lanes = 128 // facts.dtype.itemsize  # a tile of two cache lines is twice as fast as one
     each = facts.edges * costs.speeds().fused + facts.infos[0].nrows * costs.DENSE_COPY
     workers = 1 if inputs * each < costs.HAND_OVER else nthreads or available()
     workers = max(1, min(workers, memory // facts.narrowest))
     fits = memory // (facts.narrowest * workers) * lanes
-    widest = max(lanes, min(costs.direct_width(size), fits))
+    widest = max(lanes, min(costs.direct_width(facts.dtype.itemsize), fits))
     rounds = -(-inputs // (widest * workers))
     width = -(-inputs // (rounds * workers * lanes)) * lanes
     return width, min(workers, -(-inputs // width))

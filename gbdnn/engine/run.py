@@ -347,8 +347,7 @@ class _Run:
             return sum(Y.nbytes for some in [*found.values()] for Y in some) > room_left // 4
 
         starts, room_left = deque(range(rows.start, source.nrows, step)), max(0, self._room())
-        inner = {"nthreads": max(1, threads // workers)}
-        self._on_threads(starts, compute, is_full, workers, inner)
+        self._on_threads(starts, compute, is_full, workers, {"nthreads": threads // workers or 1})
         for at, some in found.items():
             rows_at = SparseRows.joined(some)
             if self.merged is not None and is_stop(at):
