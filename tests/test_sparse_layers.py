@@ -477,3 +477,17 @@ def test_autocast_computes_in_the_dtype_of_the_layer():
         full, half = part(x), part(x.bfloat16())
     assert torch.equal(full, part(x))
     assert torch.equal(half, part(x.bfloat16().float()))
+
+
+def test_another_thread_may_take_the_buffer(monkeypatch):
+    class Taken(list):
+        def __len__(self):
+            return 1  # until a thread takes it
+
+    model = network(20, 30, 7)
+    agrees(model, (9, 20))
+    for plan in [plan for edges in patterns_of(model[0]) for plan in edges.plans.values()]:
+        monkeypatch.setattr(plan, "_spare", Taken())
+        monkeypatch.setattr(plan, "_memories", Taken())
+    model.zero_grad()
+    agrees(model, (9, 20))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -204,9 +205,9 @@ class _Plan:
 
     def _buffer(self, x: torch.Tensor, size: int) -> torch.Tensor:
         """Return the buffer of an earlier call, or a new one."""
-        found = self._spare.pop() if self._spare else None
-        if found is not None and len(found) >= size:
-            return found
+        with suppress(IndexError):  # none, or another thread took it
+            if len(found := self._spare.pop()) >= size:
+                return found
         with torch.inference_mode(False):  # calls in other modes write to it
             return torch.empty(size, dtype=x.dtype)
 
@@ -216,9 +217,11 @@ class _Plan:
         If it were freed after each step, the system would often map it anew.
         """
         size = math.prod(shape)
-        found, user = self._memories.pop() if self._memories else (x, lambda: x)
-        if user() is not None or len(found) < size:
-            found = torch.empty(size, dtype=x.dtype)
+        found = None
+        with suppress(IndexError):  # none, or another thread took it
+            memory, user = self._memories.pop()
+            found = memory if user() is None and len(memory) >= size else None
+        found = torch.empty(size, dtype=x.dtype) if found is None else found
         array = found[:size].numpy()
         self._memories[:] = [(found, weakref.ref(array))]
         return torch.from_numpy(array).view(shape)
