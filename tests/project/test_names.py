@@ -75,7 +75,7 @@ def defined(module):
 
 def missing(tree):
     """Yield the names that code imports or reads from gbdnn or local modules and do not exist."""
-    known, assigned = {}, set()
+    known, local, assigned = {}, set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             assigned.add(node.id)
@@ -90,6 +90,8 @@ def missing(tree):
                         yield each.name
                         continue
                     known[each.asname or "gbdnn"] = found if each.asname else value_of("gbdnn")
+                elif each.name in LOCAL and not each.asname:
+                    local.add(each.name)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             for each in node.names:
                 if node.module.partition(".")[0] == "gbdnn":
@@ -101,6 +103,8 @@ def missing(tree):
                     yield f"{node.module}.{each.name}"
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (names := chain(node)):
+            if names[0] in local - assigned and names[1] not in defined(names[0]):
+                yield ".".join(names)
             found = None if names[0] in assigned else known.get(names[0])
             for name in names[1:]:
                 if not isinstance(found, types.ModuleType):
@@ -132,6 +136,7 @@ def test_names_exist(file):
     [
         "from gbdnn.training import fssl", "import gbdnn\ngbdnn.grahp.infer", "import gbdnn.kernel",
         "from gbdnn import graph as g\ng.infr()", "from oracles import cases",
+        "import oracles\noracles.cases()",
     ],
 )  # fmt: skip
 def test_a_missing_name_is_found(code):
