@@ -104,7 +104,7 @@ def _blocks(
             if found >= 0:
                 X.require_finite(first + found, first + found + width)
         entries.append(int(lane.done[0]))
-        lane.done[0] = 0
+        lane.done[:] = 0  # also the ticks of calls that nobody watched
         chains.idle_lanes.append(lane)  # not after an error
 
     def stop() -> None:

@@ -87,6 +87,18 @@ def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
     np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
 
 
+def test_ticks_of_calls_that_nobody_watched_are_not_kept(monkeypatch):
+    """A watched call divides its time by its own ticks."""
+    lanes, lane = [], shallow._Chains.lane
+    monkeypatch.setattr(
+        shallow._Chains, "lane", lambda *given: lanes.append(lane(*given)) or lanes[-1]
+    )
+    run = gbdnn.compile(network(MIXED), nthreads=1)
+    run(inputs(300, 50))
+    assert lanes
+    assert not any(each.done.any() for each in lanes)
+
+
 @BOTH
 def test_a_single_input_where_all_edges_have_one_weight(dtype):
     """One value is stored for all of them."""
