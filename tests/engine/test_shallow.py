@@ -99,6 +99,20 @@ def test_ticks_of_calls_that_nobody_watched_are_not_kept(monkeypatch):
     assert not any(each.done.any() for each in lanes)
 
 
+@pytest.mark.parametrize("nthreads", [1, 3])
+def test_rows_of_another_dtype_that_are_cast_in_several_parts(nthreads):
+    net, X = network(MIXED), np.round(8 * inputs(900, 50)) / 8
+    expected = gbdnn.infer(net, X, nthreads=1)
+    assert gbdnn.infer(net, X.astype("f8"), nthreads=nthreads).isequal(expected)
+
+
+def test_an_answer_larger_than_the_memory_takes_the_general_run():
+    net, X = network(pruned((20, 700), (0.5,))), inputs(900, 20)
+    for memory, is_single in (("4MiB", True), ("2MiB", False)):
+        plan = gbdnn.plan(net, X, memory=memory, engine="fused")
+        assert plan.is_single_window == is_single
+
+
 @BOTH
 def test_a_single_input_where_all_edges_have_one_weight(dtype):
     """One value is stored for all of them."""
@@ -199,6 +213,18 @@ def test_an_overflow_in_one_share_ends_the_call(helped):
         with pytest.raises(errors.ArgumentError, match="features: contains inf"):
             run(large * np.inf)
     assert all(helped[2:])
+
+
+def test_a_shared_block_of_large_features_is_checked(helped):
+    """The clip would hide an infinite sum."""
+    net = network([Dense(np.full((4, 4), 2.0), np.zeros(4), activation="relu", clip=1.0)] * 2)
+    run, X = gbdnn.compile(net, nthreads=3), np.ones((16, 4), "f4")
+    for _ in range(3):
+        run(X)
+    assert helped[-1]
+    X[5] = np.finfo("f4").max
+    with pytest.raises(errors.NonFiniteError, match="layer 0"):
+        run(X)
 
 
 def test_helpers_sleep_until_calls_follow_each_other(monkeypatch, now):
