@@ -226,6 +226,29 @@ def test_nan_stays_nan():
         near(found[finite], expected[finite])
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_activations_that_are_not_finite_have_a_gradient(value):
+    model, x = network(20, 30, 7), torch.randn(5, 20, dtype=torch.float64, requires_grad=True)
+    with torch.no_grad():
+        model[0].bias[3] = value
+    dense, found = dense_of(model), []
+    for each in (model, dense):
+        each(x).sum().backward()
+        found.append((each[0].bias.grad, x.grad.clone()))
+        x.grad = None
+    assert found[1][0][3] != 0
+    for one, other in zip(*found, strict=True):
+        near(one, other)
+
+
+def test_gradients_without_memory():
+    model, x = network(20, 30, 7), torch.randn(5, 20, dtype=torch.float64, requires_grad=True)
+    for relu in (False, True):
+        y = gt.SparseSequential(*model, *[nn.ReLU()] * relu)(x)
+        y.backward(torch._efficientzerotensor(y.shape, dtype=y.dtype))
+    assert not x.grad.any()
+
+
 def test_copies_and_checkpoints():
     model = network(20, 30, 7)
     x = torch.randn(5, 20, dtype=torch.float64)
@@ -319,8 +342,14 @@ def test_what_is_not_supported_is_an_error():
         lambda: torch.autograd.functional.hessian(lambda y: part(y).square().sum(), x),
         lambda: torch.autograd.functional.jvp(part, x, x),
     ):
-        with pytest.raises(errors.ArgumentError, match="support create_graph=True"):
+        with pytest.raises(errors.ArgumentError, match="neither create_graph=True"):
             call()
+    for call in (
+        lambda: torch.autograd.functional.jacobian(part, y, vectorize=True),
+        lambda z: torch.vmap(lambda d: torch.autograd.grad(z, y, d))(z.new_ones(2, *z.shape)),
+    ):
+        with pytest.raises(errors.ArgumentError, match="nor is_grads_batched=True"):
+            call(*[part(y)] * call.__code__.co_argcount)
     for wrong, kind, match in (
         (x.float(), errors.ArgumentError, "float32"), (x.to("meta"), errors.ArgumentError, "meta"),
         (x[:, 1:], errors.ShapeError, r"\(5, 19\), expected \(\.\.\., 20\)"),

@@ -171,7 +171,7 @@ class _Plan:
         self.batch, self.orders = batch, [(e.nedges, e.taken, e.inverse) for e in layers]
         self.stride, self.shares = (min(lines, SHARE_LINES) | 1) * lanes, -(-lines // SHARE_LINES)
         self.threads, self._steps = threads, required(dtype.name)["steps"]
-        limits = np.array([[-np.inf, np.inf], [0, np.inf]], dtype)
+        limits = np.array([[-np.inf, np.nan], [0, np.nan]], dtype)  # infinity has a gradient
         low = word(limits) + np.array(relu, np.int64) * limits.strides[0]
         forward = Record.joined([e.forward_record() for e in layers])
         backward = Record.joined([e.backward_record(limits) for e in layers])
@@ -393,14 +393,16 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, d: torch.Tensor) -> Any:
         # PyTorch's `once_differentiable` notices no derivative by the weights of a gradient.
         is_eager = not torch.compiler.is_compiling()
-        if is_eager and torch.is_grad_enabled():
+        if is_eager and (torch.is_grad_enabled() or private.is_batched(d)):
             raise ArgumentError(
-                "SparseLinear does not support create_graph=True; use to_dense() for it"
+                "SparseLinear supports neither create_graph=True nor is_grads_batched=True; use"
+                " to_dense() for them"
             )
         n, needs_dx, (memory, *rest) = len(ctx.biases), ctx.needs_input_grad[0], ctx.saved_tensors
         is_relu = len(rest) > n
         d = torch.ops.aten.threshold_backward(d, rest[-1], 0) if is_relu else d.resolve_neg()
         if is_eager:
+            d = d.clone() if d._is_zerotensor() else d  # zeros without memory
             _forget(ctx.layers)
             dx, dw, db, scratch = ctx.plan.backward(d, memory, rest[:n], needs_dx)
             held = [ctx.plan, memory, scratch]

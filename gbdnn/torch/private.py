@@ -3,6 +3,7 @@
 - `records` asks for all that records, transforms or replaces operations: dispatch modes, function
   modes, ``torch.func``, ``torch.jit.trace`` and forward-mode derivatives.
 - `is_hooked` and `is_watched` ask for hooks, which PyTorch does not list.
+- `is_batched` asks for tensors of ``torch.vmap``.
 - `TensorMap` is PyTorch's dictionary of tensors by identity, which does not keep them.
 """
 
@@ -20,9 +21,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary as TensorMap
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
-__all__ = ["TensorMap", "has_function_mode", "is_hooked", "is_watched", "records", "tree_leaves"]
+__all__ = [
+    "TensorMap", "has_function_mode", "is_batched", "is_hooked", "is_watched", "records",
+    "tree_leaves",
+]  # fmt: skip
 
 _HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 _HOOKS_OF_ALL = tuple(getattr(modules, "_global" + name) for name in _HOOKS)
@@ -33,6 +38,11 @@ def records() -> bool:
     if _len_torch_dispatch_stack() or _get_tracing_state() is not None or has_function_mode():
         return True
     return _functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def is_batched(x: torch.Tensor) -> bool:
+    """Whether a tensor stands for several, as in ``torch.vmap``."""
+    return _functorch.is_batchedtensor(x) or _functorch.is_legacy_batchedtensor(x)
 
 
 def has_function_mode() -> bool:

@@ -55,7 +55,8 @@ class SparseLinear(nn.Module):
     ArgumentError
         Neither or both of `density` and `mask` are given; `density` is not between 0 and 1. In a
         call: another device or dtype, a ``torch.func`` transformation, ``torch.jit.trace``, or
-        invalid indices. In a backward pass: ``create_graph=True``.
+        invalid indices. In a backward pass: ``create_graph=True`` or
+        ``is_grads_batched=True``.
     ShapeError
         The mask, an input or a parameter has another shape.
 

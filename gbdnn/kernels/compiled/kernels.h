@@ -304,10 +304,10 @@ INLINED line between(line z, real low, real high)
     return z + 0;
 }
 
-/* s where low < y < high, else 0. */
+/* 0 where y <= low or high <= y, else s. */
 INLINED line inside(line y, real low, real high, line s)
 {
-    return ((y > (line)low) & (y < (line)high)) ? s : (line)0;
+    return ((y <= (line)low) | (y >= (line)high)) ? (line)0 : s;
 }
 
 /* Bits that are not all 0 where s is not finite. */
