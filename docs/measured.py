@@ -90,26 +90,16 @@ def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-_STEPS = "comparison/training_steps.py"
-_PLAIN = "gbdnn,torch_mask,torch_csr,sparselab,sparseprop"
-_LOOPS = "gbdnn,sparse_sequential,torch_autograd,sparselab,torch_mask"
-_NETS = " ".join(f"--network {net}@{n}" for net in ("784-1024x2-10", "4096x2") for n in (10, 5, 1))
 KINDS = {
-    "real-networks": (_real_networks, "comparison/real_networks.py --nthreads 1 --nthreads 2"),
-    "accelerate": (_accelerate, "comparison/accelerate.py --nthreads 2 --rounds 5"),
-    "graph": (
-        _graph,
-        "comparison/graph.py --what gcn,sage --nthreads 1,2 --graph arxiv --graph products",
-    ),
-    "training-steps": (_steps, f"{_STEPS} --nthreads 1 --nthreads 2 --programs {_PLAIN}"),
-    "sparse-linear": (
-        _steps,
-        f"{_STEPS} --nthreads 1 --inputs 32,128,1024 {_NETS} --programs {_LOOPS}",
-    ),
-    "training-accuracy": (_accuracy, "learning/training_accuracy.py --density 100,10,5,2,1"),
-    "training-structure": (_structure, "learning/fssl.py"),
-    "training-estimators": (_estimators, "learning/estimators.py --mnist"),
-    "training-wide": (_wide, "learning/wide.py --nthreads 2"),
+    "real-networks": _real_networks,
+    "accelerate": _accelerate,
+    "graph": _graph,
+    "training-steps": _steps,
+    "sparse-linear": _steps,
+    "training-accuracy": _accuracy,
+    "training-structure": _structure,
+    "training-estimators": _estimators,
+    "training-wide": _wide,
 }
 # Programs of `side_by_side.py`; those of gbdnn are calls.
 TITLES = {
@@ -136,7 +126,6 @@ _VERSIONS += " openvino sparselab sparseprop"
 
 def toml(kind: str, reports: list[dict[str, Any]]) -> str:
     """Return the file of a kind, from reports that were measured on one machine."""
-    cells_of, command = KINDS[kind]
     first, *_ = reports
     versions = first["versions"]
     facts = {
@@ -145,9 +134,9 @@ def toml(kind: str, reports: list[dict[str, Any]]) -> str:
         "date": first["date"],
         "commit": ", ".join(dict.fromkeys(report["commit"] for report in reports)),
         "load": max(report["load"] for report in reports),
-        "command": f"python benchmarks/{command}",
+        "command": first["command"],
     }
-    cells = [_value(cell) for report in reports for cell in cells_of(report)]
+    cells = [_value(cell) for report in reports for cell in KINDS[kind](report)]
     head = f"# Printed by: python docs/measured.py {kind} FILE.json ...\n"
     head += "".join(f"{key} = {_value(value)}\n" for key, value in facts.items())
     return head + "cells = [\n" + "".join(f"  {cell},\n" for cell in cells) + "]\n"

@@ -80,6 +80,7 @@ def main(
                 for count, batch in product(counts, batches):
                     asked = {"nthreads": count, "batch": batch}
                     found["cells"].append(_cell(problem, able, asked, rounds, at_least))
+        report.write(json_file, found)
     _show(found, counts)
     report.finish(json_file, found, found["cells"])
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from gbdnn.challenge import Problem
 
-_ENVIRONMENT = (
-    "OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES OMP_WAIT_POLICY GOMP_SPINCOUNT KMP_BLOCKTIME"
-    " MKL_NUM_THREADS"
-)
+_ENVIRONMENT = [
+    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME", "MKL_NUM_THREADS",
+]  # fmt: skip
 
 
 def started(problem: Problem | str, **more: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def circumstances() -> dict[str, Any]:
     return {
         "machine": machine() | _processor(),
         "versions": versions(),
-        "environment": {name: os.environ.get(name) for name in _ENVIRONMENT.split()},
+        "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
         "load": round(os.getloadavg()[0], 2),
         "date": date.today().isoformat(),
         # A copy of the files, without the folder .git, has its commit in a variable.
@@ -61,8 +61,15 @@ def circumstances() -> dict[str, Any]:
         or _output(
             "git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--exclude=*"
         ),
-        "command": re.sub(r" --json[ =]\S+", "", " ".join(["python", *sys.argv])),
+        "command": _command(),
     }
+
+
+def _command() -> str:
+    """Return the command to type elsewhere, without --json; other paths become DIR or FILE."""
+    settings = (f"{name}={os.environ[name]}" for name in _ENVIRONMENT if name in os.environ)
+    typed = re.sub(r" --json[ =]\S+", "", " ".join([*settings, "python", *sys.argv]))
+    return re.sub(r"(?<=[ =])/\S+", lambda path: "DIR" if Path(path[0]).is_dir() else "FILE", typed)
 
 
 def _output(*command: object) -> str:

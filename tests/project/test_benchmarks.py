@@ -102,6 +102,18 @@ def script():
             del sys.modules[name]
 
 
+def test_recorded_commands_keep_all_but_paths(script, monkeypatch, tmp_path):
+    report, file = script("report"), tmp_path / "f.gz"
+    for name in report._ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    typed = f"benchmarks/a.py --mnist {tmp_path} -n 1 --images={file} --json {file} --rounds 3"
+    monkeypatch.setattr(sys, "argv", typed.split())
+    assert report.circumstances()["command"] == (
+        "OMP_WAIT_POLICY=passive python benchmarks/a.py --mnist DIR -n 1 --images=FILE --rounds 3"
+    )
+
+
 def test_the_sparse_kernel_has_the_bits_of_lagraphs_loop(script):
     """On weights and features that round, with a bias for all neurons or for each."""
     lagraph, rng = script("lagraph"), np.random.default_rng(0)

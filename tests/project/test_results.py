@@ -106,16 +106,17 @@ def test_reports_become_files_that_say_where_and_when(docs):
     measured, tables = docs("measured"), docs("tables")
     on = {"processor": "AMD EPYC", "cores": 2, "system": "Linux x86_64"}
     new = {"model": "family 26, model 2", "instructions": "AVX-512, AVX2"}
-    report = {"versions": {"numpy": "2.0"}, "date": "2026-01-02", "rows": []}
+    report = {"versions": {"numpy": "2.0"}, "date": "2026-01-02", "command": "python x.py"}
     reports = [
-        report | {"machine": on | new, "commit": "abc", "load": 0.25},
-        report | {"machine": on | new, "commit": "def", "load": 1.5},
+        report | {"rows": [], "machine": on | new, "commit": "abc", "load": 0.25},
+        report | {"rows": [], "machine": on | new, "commit": "def", "load": 1.5},
     ]
     found = tables.tomllib.loads(measured.toml("training-estimators", reports))
     wanted = (
         "AMD EPYC (Zen 5; AVX-512, AVX2), 2 cores, 2026-01-02, commit abc, def, load average 1.5"
     )
     assert tables.line(found) == f"\n{wanted}.\n"
+    assert found["command"] == "python x.py"
     assert measured.processor(on) == "AMD EPYC (generation not recorded), 2 cores"
 
 
