@@ -232,10 +232,10 @@ def test_the_parts_of_a_run(engine):
     assert {row["threads"] for row in of.parts} == {1, 3}
     for n in (1, 3):
         rows = {row["part"]: row for row in of.parts if row["threads"] == n}
-        assert {f"{engine}, layers 0-5", "waiting"} <= rows.keys()
+        assert {f"{engine}, layers 0-5", "other"} <= rows.keys()
         assert rows.keys() <= {
             f"{engine}, layers 0-5", f"{engine}, layers 6-9", f"{engine}, layers 10-11",
-            "reading", "writing", "regrouping", "waiting",
+            "reading", "writing", "regrouping", "other",
         }  # fmt: skip
         first = rows[f"{engine}, layers 0-5"]
         assert first["rate"] * first["seconds"] == pytest.approx(300 * 6 * net[0].edges)

@@ -200,5 +200,5 @@ def _parts(work: RunProgress, seconds: float) -> dict[str, list[float]]:
             if each[first:last, 1].any():
                 found[f"{kernel}, layers {first}-{last - 1}"] = each[first:last].sum(axis=0)
     found |= {what: np.array([spent, 0]) for what, spent in work.seconds.items()}
-    waiting = max(0.0, seconds - sum(each[0] for each in found.values()))
-    return {what: each.tolist() for what, each in found.items()} | {"waiting": [waiting, 0.0]}
+    other = max(0.0, seconds - sum(each[0] for each in found.values()))
+    return {what: each.tolist() for what, each in found.items()} | {"other": [other, 0.0]}

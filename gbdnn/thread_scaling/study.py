@@ -93,8 +93,9 @@ class Scaling:
     parts : list of dict
         With ``per_kernel=True``, a row per program, number of threads and part of a run of `infer`:
         ``product`` by kernel and layers, ``reading`` and ``writing`` of inputs, ``regrouping``
-        between windows of layers, and ``waiting``, which is the rest. Median seconds, summed over
-        threads; ``rate`` is multiply-adds per second and thread.
+        between windows of layers, and ``other``: preparation, the answer, and waiting for other
+        threads. Median seconds, summed over threads; ``rate`` is multiply-adds per second and
+        thread.
     load : list of float
         Load averages before and after.
     pin : {"compact", False}
