@@ -249,6 +249,8 @@ def test_to_torch_and_the_bias_rules():
     assert_computes(net, io.to_torch(net), features(2))
     plain = gbdnn.Layer(W, bias_rule="entries", activation="identity")
     assert io.to_torch(gbdnn.Network([plain]))[0].bias is None
+    zeros = io.to_torch(gbdnn.Network([gbdnn.Layer(W, np.zeros(2))]))[0].bias
+    assert zeros.tolist() == [0, 0]
     for fault in {"bias": [-1.0, 0.5]}, {"bias": -1.0, "activation": "identity"}:
         bad = gbdnn.Network([net[1], gbdnn.Layer(W, bias_rule="entries", **fault)])
         with pytest.raises(

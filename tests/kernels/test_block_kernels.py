@@ -1,5 +1,7 @@
 """What blocks have, in the full kernel and the fused one: pools, threads, memory."""
 
+import itertools
+
 import graphblas as gb
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from oracles import case, dense_inference
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.kernels import blocks, costs, full
+from gbdnn.kernels import blocks, costs, full, full_chain
 from gbdnn.kernels.blocks import Buffers
 from gbdnn.kernels.reorder import inverse, orders
 from gbdnn.runtime import machine as machine_module
@@ -43,6 +45,28 @@ def test_survivors_that_were_poured_together_use_no_wider_block_than_they_need(m
     gbdnn.infer(network(layers), X, engine="full", deduplicate=False, nthreads=1)
     assert widths[0] == 240
     assert widths[-1] == 80  # 60 survivors
+
+
+def test_survivors_within_a_window_of_layers_of_several_widths(monkeypatch):
+    rng, widths = np.random.default_rng(0), [300, 200, 400, 250, 350, 280, 320]
+    layers = [
+        (np.abs(rng.normal(size=pair)) * (rng.random(pair) < 0.2)).astype("f4")
+        for pair in itertools.pairwise(widths)
+    ]
+    X = np.where(np.arange(240)[:, None] % 8 == 0, 1, 1e-3) * rng.random((240, 300))
+    net = gbdnn.Network([gbdnn.Layer(W, -1.0) for W in layers])
+    moved, within = full_chain.FullChain._moved, []
+    monkeypatch.setattr(
+        full_chain.FullChain, "_moved",
+        lambda chain, Y, keep, k, buffers: (within.append(k), moved(chain, Y, keep, k, buffers))[1],
+    )  # fmt: skip
+    Y = gbdnn.infer(net, X.astype("f4"), engine="full", deduplicate=False, nthreads=1)
+    assert set(within) & {1, 2, 3, 4, 5}
+    expected = X.astype("f4")
+    for W in layers:
+        expected = np.maximum(expected @ W - 1, 0)
+    assert 0 < np.count_nonzero(expected.any(axis=1)) == len(gbdnn.categories(Y)) < 240
+    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-4)
 
 
 def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
