@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "matrix_of"]
 
 _AT_ONCE = 256  # rows copied or converted at a time
-_LEAST = 1 << 20  # bytes of sparse rows that are copied together
+_LEAST = 32 << 20  # bytes of sparse rows that are copied together
 _MAPS = 64  # approximate number of copies
 _LARGE = 64 << 20  # allocations from this size return to the system anyway
 
@@ -159,9 +159,9 @@ class Answer:
                 self._copy()
 
     def _rows(self) -> list[SparseRows]:
-        """Return the list of all sparse rows; emptying it frees them."""
-        if self._added:
-            self._copy()
+        """Return the list of all sparse rows; emptying it frees those that were added."""
+        self._copied += self._added
+        self._added, self._nbytes_added = [], 0
         return self._copied
 
     def _copy(self) -> None:

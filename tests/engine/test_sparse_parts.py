@@ -5,10 +5,12 @@ import tracemalloc
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import assert_answer, network
+from conftest import assert_answer, narrow, network
+from networks import converging
 from oracles import case
 
 import gbdnn
+from gbdnn.arrays import answer
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels import costs
 
@@ -66,6 +68,23 @@ def edges_of_living(net, X):
         total += int((Y != 0).any(axis=1).sum()) * net[k].edges
         Y = gbdnn.infer(net[k : k + 1], Y).to_dense(fill_value=0)
     return total
+
+
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+def test_rows_of_large_answers_are_copied_as_they_arrive(nthreads, monkeypatch):
+    """And freed by the copy: blocks would hold more memory than their rows."""
+    narrow(monkeypatch)
+    net, X = converging()
+    given = gb.Matrix.from_dense(X, missing_value=0)
+    expected = gbdnn.infer(net, given)
+    monkeypatch.setattr(answer, "_LEAST", 20_000)
+    copy, copied = answer.Answer._copy, []
+    monkeypatch.setattr(
+        answer.Answer, "_copy", lambda x: (copied.append(len(x._added)), copy(x))[1]
+    )
+    options = {"engine": "fused", "nthreads": nthreads, "deduplicate": False}
+    assert gbdnn.infer(net, given, **options).isequal(expected)
+    assert len(copied) > 1 < max(copied), copied
 
 
 @pytest.mark.parametrize("nthreads", [1, 3])
