@@ -72,8 +72,8 @@ class CompiledNetwork:
         self._facts = self.network.prepared(NetworkFacts.of)
         found = self.engine in ("auto", "fused") and self._facts.is_exact
         if self.engine == "fused":
-            required(self._dtype.name)
-        self._is_shallow = found and available(self._dtype.name)
+            required(self._dtype)
+        self._is_shallow = found and available(self._dtype)
         if self._is_shallow:
             # Prepare all paths: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):

@@ -500,7 +500,7 @@ def plan_of(
     """
     of_net, kernel = net.prepared(NetworkFacts.of), BLOCK_KERNELS.get(engine)
     if kernel is not None and kernel.is_compiled:
-        required(of_net.dtype.name)
+        required(of_net.dtype)
     few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
     alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows) == 1
     # Counting the entries of a few inputs, or threads, may take longer than to follow the plan.
@@ -509,7 +509,7 @@ def plan_of(
         is_dense=X.dense_rows is not None, engine=engine, memory=memory,
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
         threads=nthreads or (1 if alone else available()), is_watched=callback is not None,
-        is_compiled=is_compiled(of_net.dtype.name),
+        is_compiled=is_compiled(of_net.dtype),
     )  # fmt: skip
     plan = net.prepared(_planned, machine(), *facts[1:], most=_PLANS)
     if few and not plan.is_single_window:

@@ -45,7 +45,7 @@ class FusedChain:
                    move_cost=costs.MOVE, row_cost=costs.MOVE_ROW)
             for tidy in (False, True)
         ]  # fmt: skip
-        self.compiled = required(self.dtype.name)
+        self.compiled = required(self.dtype)
         self._idle: list[FusedWindow] = []  # append and pop are atomic
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:

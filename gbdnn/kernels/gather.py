@@ -77,7 +77,7 @@ class Gather:
         self._compiled: Callable[..., int] | None = None
         if aggregate == "sum" and engine in ("auto", "fused"):
             kernels = required if engine == "fused" else functions
-            self._compiled = (kernels(rows.dtype.name) or {}).get("gather")
+            self._compiled = (kernels(rows.dtype) or {}).get("gather")
         indptr = rows.indptr.view(np.int64)
         work = indptr + np.arange(len(indptr))
         cuts = np.searchsorted(work, np.arange(0, work[-1] + SHARE, SHARE)).clip(max=rows.nrows)

@@ -76,7 +76,7 @@ class Steps:
     def __init__(
         self, layers: Sequence[TrainableLayer], *, batch: int, loss: Any, rule: Any, nthreads: int
     ) -> None:
-        self._compiled = required(layers[0].info.dtype.name)["steps"]
+        self._compiled = required(layers[0].info.dtype)["steps"]
         self.dtype, self.batch, self.nthreads = layers[0].info.dtype, batch, nthreads
         self._loss, self._rule = loss, rule
         self.in_numpy = not (isinstance(loss, int) and isinstance(rule, UpdateRule))

@@ -170,7 +170,7 @@ class _Plan:
         self.sizes = sizes = [layers[0].nrows, *(e.ncols for e in layers)]
         self.batch, self.orders = batch, [(e.nedges, e.taken, e.inverse) for e in layers]
         self.stride, self.shares = (min(lines, SHARE_LINES) | 1) * lanes, -(-lines // SHARE_LINES)
-        self.threads, self._steps = threads, required(dtype.name)["steps"]
+        self.threads, self._steps = threads, required(dtype)["steps"]
         limits = np.array([[-np.inf, np.nan], [0, np.nan]], dtype)  # infinity has a gradient
         low = word(limits) + np.array(relu, np.int64) * limits.strides[0]
         forward = Record.joined([e.forward_record() for e in layers])

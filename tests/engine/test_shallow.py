@@ -294,7 +294,7 @@ def test_a_call_ends_after_its_helpers():
     counters = np.zeros(CONSTANTS["PROGRESS"], np.int64)
     counters[CONSTANTS["WITHIN"]] = -1  # one helper
     job = Record("job", counters=counters)  # no layers
-    call = threading.Thread(target=required("float32")["lead_block"], args=(job,))
+    call = threading.Thread(target=required(np.dtype(np.float32))["lead_block"], args=(job,))
     call.start()
     call.join(0.1)
     assert call.is_alive()

@@ -1,6 +1,6 @@
 """Load the compiled kernels: the library of the best level that this processor has.
 
-    functions("float32")["chain"](plan, 0, 120, Y, Z, ...)
+    functions(np.dtype(np.float32))["chain"](plan, 0, 120, Y, Z, ...)
 
 Functions take integers, and arrays, blocks or records where C has pointers; None is a null pointer.
 Arguments live until the call returns. Calls release the GIL.
@@ -40,14 +40,14 @@ def library(dtype: str) -> Path | None:
     return path if path is not None and path.exists() else None
 
 
-def functions(dtype: str) -> dict[str, Callable[..., int]] | None:
+def functions(dtype: np.dtype) -> dict[str, Callable[..., int]] | None:
     """Return the functions for a dtype by name; None if there is no library."""
     return _loaded(dtype, machine().level)
 
 
 @cache
-def _loaded(dtype: str, level: str) -> dict[str, Callable[..., int]] | None:
-    path = library(dtype)
+def _loaded(dtype: np.dtype, level: str) -> dict[str, Callable[..., int]] | None:
+    path = library(dtype.name)
     return None if path is None else functions_of(path)
 
 
@@ -68,12 +68,12 @@ def _function(loaded: ctypes.CDLL, name: str, count: int) -> Callable[..., int]:
     return function
 
 
-def available(dtype: str) -> bool:
+def available(dtype: np.dtype) -> bool:
     """Whether there are compiled kernels for a dtype and this processor."""
     return functions(dtype) is not None
 
 
-def required(dtype: str) -> dict[str, Callable[..., int]]:
+def required(dtype: np.dtype) -> dict[str, Callable[..., int]]:
     """Return the functions for a dtype by name.
 
     Raises

@@ -84,7 +84,7 @@ def _order(columns: SparseRows, info: LayerInfo) -> tuple[np.ndarray, bool]:
     """Return the order of columns by pattern, and whether most columns equal a neighbour."""
     ncols, mean = columns.nrows, np.empty(columns.nrows)
     mark = np.empty(ncols, np.uint64)
-    required(info.dtype.name)["patterns"](columns.indptr, columns.columns, ncols, mean, mark)
+    required(info.dtype)["patterns"](columns.indptr, columns.columns, ncols, mean, mark)
     order = np.lexsort((mark, mean))
     marks = mark[order]
     return order, 2 * int(np.count_nonzero(marks[1:] == marks[:-1])) >= ncols
@@ -101,7 +101,7 @@ def _arranged(
         "weights": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
     }
     given = columns.indptr, columns.columns, None if columns.is_iso else weights
-    required(info.dtype.name)[name](*given, *how, *made.values())
+    required(info.dtype)[name](*given, *how, *made.values())
     return made
 
 
