@@ -80,6 +80,7 @@ def made() -> dict[str, str]:
         "published-sources": _numbered(_sources().values()),
         "scaling": _scaling(threads),
         "operations": _operations(threads),
+        "slower": _slower(read("real-networks")),
         "wait-policy": _policies(policies) + line(policies),
         **{name: _with_facts(read(name), rows) for name, rows in measured.items()},
     }
@@ -191,6 +192,18 @@ def _real_networks(cells: list[dict[str, Any]]) -> str:
             row.append(f"{short(own)}, {_times(best / own)} {name}")
         rows.append(row)
     return table(head, rows, left=4)
+
+
+def _slower(found: dict[str, Any]) -> str:
+    """Return the measurements in which another program was faster."""
+    rows = []
+    for cell in sorted(found["cells"], key=lambda cell: cell["inputs"]):
+        own, best, name = ours_and_best(cell)
+        if best < own:
+            counts = f"{cell['inputs']:,}", str(cell["threads"])
+            rows.append([name, cell["network"], *counts, f"{own / best:.2f}"])
+    head = ["faster program", "network", "inputs", "threads", "gbdnn's time / its time"]
+    return table(head, rows, left=2)
 
 
 def _accelerate(cells: list[dict[str, Any]]) -> str:

@@ -97,7 +97,7 @@ def infer(
         As for `gbdnn.infer`.
     engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         ``"auto"`` uses compiled code where the cost model prefers it, and NumPy's product for
-        weights with at least half of the possible edges. ``"graphblas"`` uses only GraphBLAS.
+        weights with most of the possible edges. ``"graphblas"`` uses only GraphBLAS.
         ``"fused"`` forces compiled code. ``"sparse"`` and ``"full"`` force this kernel for the
         weights, and GraphBLAS for A.
     memory : int or str, optional
