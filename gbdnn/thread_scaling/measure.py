@@ -94,7 +94,7 @@ def scaling(
         node first (Linux). The affinity is restored.
     per_kernel : bool, default False
         Run each call once more in every round and record the time of kernels and layers in calls
-        of `infer`. These runs do not count for the other times.
+        of `infer`. These runs take longer, and do not count for the other times.
 
     Returns
     -------
