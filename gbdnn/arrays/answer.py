@@ -118,10 +118,11 @@ class Answer:
                 f" {needed / 2**30:,.0f} GiB; use infer_batches or infer_to_store"
             ) from err
 
-    def matrix(self, followed: np.ndarray | None = None) -> gb.Matrix:
+    def matrix(self, followed: np.ndarray | None = None, nthreads: int = 1) -> gb.Matrix:
         """Return a matrix whose row i has the id ``followed[i]`` (default: i).
 
-        The matrix is sparse if it has few entries. It takes over the arrays.
+        The matrix is sparse if it has few entries. It takes over the arrays. A large one is copied
+        by `nthreads` threads.
         """
         nrows, ncols = self._shape
         rows, entries = self._rows(), self._entries
@@ -132,7 +133,8 @@ class Answer:
                 self._keep(SparseRows.from_array(self.values[some], some))
             self.values = self.present = None
             rows = self._rows()
-            return SparseRows.stacked(rows, nrows, ncols, self._dtype, followed).matrix()
+            shape = nrows, ncols, self._dtype
+            return SparseRows.stacked(rows, *shape, followed, nthreads).matrix()
         values, present = self.arrays()
         while rows:
             self._put(rows.pop())
@@ -155,20 +157,18 @@ class Answer:
         with self._lock:
             self._added.append(rows)
             self._nbytes_added += rows.nbytes
-            if self._nbytes_added >= max(_LEAST, self._nbytes // _MAPS):
-                self._copy()
+            if self._nbytes_added < max(_LEAST, self._nbytes // _MAPS):
+                return
+            added, nbytes = self._added, self._nbytes_added
+            self._nbytes += nbytes
+            self._added, self._nbytes_added = [], 0
+        self._copied.append(SparseRows.joined(added, None if nbytes >= _LARGE else _mapped))
 
     def _rows(self) -> list[SparseRows]:
         """Return the list of all sparse rows; emptying it frees those that were added."""
         self._copied += self._added
         self._added, self._nbytes_added = [], 0
         return self._copied
-
-    def _copy(self) -> None:
-        is_large = self._nbytes_added >= _LARGE
-        self._copied.append(SparseRows.joined(self._added, None if is_large else _mapped))
-        self._nbytes += self._nbytes_added
-        self._added, self._nbytes_added = [], 0
 
     def _written_parts(self) -> Iterator[np.ndarray]:
         """Yield the ids of the rows in the array, some at a time."""

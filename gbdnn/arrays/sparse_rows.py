@@ -7,18 +7,22 @@ rows of its transpose.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.ownership import owned
+from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Self
 
 __all__ = ["SparseRows", "fault_of"]
+
+_SHARED = 1 << 20  # entries from which several threads copy
 
 
 class SparseRows:
@@ -255,10 +259,11 @@ class SparseRows:
         ncols: int,
         dtype: np.dtype,
         followed: np.ndarray | None = None,
+        nthreads: int = 1,
     ) -> SparseRows:
         """Return rows 0 to nrows - 1 in the order of their ids; missing rows are empty.
 
-        The list is emptied, so that each block is freed before the next one is copied. If
+        The list is emptied, so that a thread frees each block before it copies the next one. If
         ``followed`` is given, row i is the one with the id ``followed[i]``.
         """
         if (
@@ -273,18 +278,29 @@ class SparseRows:
         indptr = np.zeros(nrows + 1, np.int64)
         np.cumsum(degrees if followed is None else degrees[followed], out=indptr[1:])
         columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], dtype)
-        while blocks:
-            block = blocks.pop()
-            for first, last, to in _stretches(block, indptr):
-                columns[to : to + last - first] = block.columns[first:last]
-                values[to : to + last - first] = block.values[first:last]
-            del block
+        nthreads = nthreads if len(values) >= _SHARED else 1
+
+        def copy(rest: Iterator[SparseRows]) -> None:
+            for block in rest:
+                for first, last, to in _stretches(block, indptr):
+                    columns[to : to + last - first] = block.columns[first:last]
+                    values[to : to + last - first] = block.values[first:last]
+                del block
+
+        def repeat(rest: Iterator[np.ndarray]) -> None:
+            for stretches in rest:
+                for first, to, n in stretches.tolist():
+                    columns[to : to + n] = columns[first : first + n]
+                    values[to : to + n] = values[first : first + n]
+
+        queue = deque(blocks)
+        blocks.clear()
+        share(nthreads, queue, copy)
         if followed is not None:
             others = np.flatnonzero((followed != np.arange(nrows)) & (degrees[followed] > 0))
-            given, wanted = (indptr[rows].tolist() for rows in (followed[others], others))
-            for first, to, n in zip(given, wanted, degrees[followed[others]].tolist(), strict=True):
-                columns[to : to + n] = columns[first : first + n]
-                values[to : to + n] = values[first : first + n]
+            given = followed[others]
+            stretches = np.column_stack((indptr[given], indptr[others], degrees[given]))
+            share(nthreads, deque(np.array_split(stretches, 4 * nthreads)), repeat)
         return SparseRows(indptr.view(np.uint64), columns, values, ncols)
 
 

@@ -164,7 +164,8 @@ class _Run:
         finally:
             self.loader.close()
             self.buffers.release()
-        return self.sink.matrix(self.merged.followed() if self.merged else None)
+        followed = self.merged.followed() if self.merged else None
+        return self.sink.matrix(followed, self.plan.facts.threads)
 
     def _step(self, k: int) -> None:
         """Compute the inputs that wait before layer `k` through a window; keep no layer."""

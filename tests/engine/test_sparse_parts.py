@@ -10,7 +10,8 @@ from networks import converging
 from oracles import case
 
 import gbdnn
-from gbdnn.arrays import answer
+from gbdnn.arrays import answer, sparse_rows
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels import costs
 
@@ -71,20 +72,32 @@ def edges_of_living(net, X):
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
-def test_rows_of_large_answers_are_copied_as_they_arrive(nthreads, monkeypatch):
-    """And freed by the copy: blocks would hold more memory than their rows."""
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_large_answers_are_copied_as_they_arrive_and_stacked_by_threads(
+    nthreads, deduplicate, monkeypatch
+):
     narrow(monkeypatch)
     net, X = converging()
     given = gb.Matrix.from_dense(X, missing_value=0)
-    expected = gbdnn.infer(net, given)
+    options = {"engine": "fused", "nthreads": nthreads, "deduplicate": deduplicate}
+    expected = gbdnn.infer(net, given, **options)
     monkeypatch.setattr(answer, "_LEAST", 20_000)
-    copy, copied = answer.Answer._copy, []
+    monkeypatch.setattr(sparse_rows, "_SHARED", 1)
+    join, share, joined, queues = SparseRows.joined, sparse_rows.share, [], []
     monkeypatch.setattr(
-        answer.Answer, "_copy", lambda x: (copied.append(len(x._added)), copy(x))[1]
-    )
-    options = {"engine": "fused", "nthreads": nthreads, "deduplicate": False}
+        SparseRows, "joined", lambda blocks, empty=None: (
+            joined.append(len(blocks) if empty is answer._mapped else 0), join(blocks, empty)
+        )[1],
+    )  # fmt: skip
+    monkeypatch.setattr(
+        sparse_rows, "share",
+        lambda n, queue, work: (queues.append((n, len(queue))), share(n, queue, work)),
+    )  # fmt: skip
     assert gbdnn.infer(net, given, **options).isequal(expected)
-    assert len(copied) > 1 < max(copied), copied
+    assert deduplicate or max(joined) > 1, joined
+    assert len(queues) == 1 + deduplicate
+    assert {n for n, _ in queues} == {nthreads}
+    assert queues[-1][1] > 1
 
 
 @pytest.mark.parametrize("nthreads", [1, 3])
