@@ -9,7 +9,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows, as_source
-from gbdnn.engine.plan import Engine, NetworkFacts, engines, single_window
+from gbdnn.engine.plan import Engine, NetworkFacts, engines, sharing, single_window
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import run_shallow
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
@@ -75,6 +75,7 @@ class CompiledNetwork:
             required(self._dtype)
         self._is_shallow = found and available(self._dtype)
         if self._is_shallow:
+            self._singles = self.network.prepared(Singles)
             # Prepare all paths: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):
                 self(np.zeros((inputs, self._nrows), self._dtype))
@@ -122,10 +123,10 @@ class CompiledNetwork:
         else:
             values = np.empty(shape, self._dtype) if values is None else values
             X = DenseRows(rows, self._dtype)
-            sizes = single_window(self._facts, X.nrows, self.nthreads)
             if X.nrows <= costs.SINGLES:
-                self.network.prepared(Singles).run(X, values, sizes.threads_each)
+                self._singles.run(X, values, sharing(self._facts, X.nrows, self.nthreads))
             else:
+                sizes = single_window(self._facts, X.nrows, self.nthreads)
                 run_shallow(self.network, X, values, sizes=sizes)
         if out is not None:
             return out

@@ -502,7 +502,7 @@ def plan_of(
     if kernel is not None and kernel.is_compiled:
         required(of_net.dtype)
     few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
-    alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows) == 1
+    alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows, nthreads) == 1
     # Counting the entries of a few inputs, or threads, may take longer than to follow the plan.
     facts = Facts(
         net=of_net, inputs=X.nrows, entries=X.nrows * X.ncols if few else X.nvals,
@@ -551,21 +551,21 @@ def single_window(
     facts: NetworkFacts, inputs: int, nthreads: int | None, memory: int = 1 << 62
 ) -> Sizes:
     """Return the sizes of a run in a single window."""
-    width, workers, shared = 1, 1, sharing(facts, inputs)
+    width, workers = 1, 1
     if inputs > costs.SINGLES:
         width, workers = division(facts, inputs, nthreads, memory)
-    shared = min(shared, nthreads or available()) if shared > 1 else 1
-    return Sizes((0,), width, workers, shared, memory, 0, 1)
+    return Sizes((0,), width, workers, sharing(facts, inputs, nthreads), memory, 0, 1)
 
 
-def sharing(facts: NetworkFacts, inputs: int) -> int:
-    """Return how many threads should share the neurons of each layer: one for many inputs."""
+def sharing(facts: NetworkFacts, inputs: int, nthreads: int | None) -> int:
+    """Return how many threads share the neurons of each layer: one for many inputs."""
     lines = -(-inputs * facts.dtype.itemsize // 64)
-    if lines > 2:
+    if lines > 2 or nthreads == 1:
         return 1
     work = facts.single if inputs <= costs.SINGLES else lines * facts.line
     # They wait for each other: more of them than cores would stop each other.
-    return min(costs.sharing_threads(work, len(facts.infos)), machine().cores)
+    most = min(costs.sharing_threads(work, len(facts.infos)), machine().cores)
+    return min(most, nthreads or available()) if most > 1 else 1
 
 
 def division(

@@ -69,7 +69,7 @@ class _Job:
         record = Record("job", counters=self._counters, **members)
         self.set, compiled = record.set, required(dtype)
         self._lead, self._assist = (
-            partial(compiled[f"{name}_{what}"], record) for name in ("lead", "assist")
+            partial(compiled[f"{name}_{what}"], record.address) for name in ("lead", "assist")
         )
         self._count, self._asleep = count, list(range(1, count))
         self._process = os.getpid()
