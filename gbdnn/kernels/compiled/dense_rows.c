@@ -1,9 +1,10 @@
 /* Copies between dense feature arrays and blocks.
 
 A block has one row per neuron, a feature array one row per input. The copies transpose squares in
-registers, along the rows of the feature array, which are read or written as streams. The last square
-of a row, or of a block, begins so early that it ends with it. If there are fewer inputs or neurons
-than a square has, it is read and written in part.
+registers, along the rows of the feature array, which are read or written as streams: loops over a
+square's rows are unrolled, since what has a variable index lies in memory, which takes twice the
+time. The last square of a row, or of a block, begins so early that it ends with it. If there are
+fewer inputs or neurons than a square has, it is read and written in part.
 
 NumPy's large arrays begin 16 bytes after a cache line, and accesses that touch two lines take twice
 the time. Squares therefore begin with a line if all rows of the array do so at the same column. */
@@ -80,7 +81,9 @@ INLINED void transpose(row *s)
         s[k + 1] = s[k + 2];
         s[k + 2] = second;
     }
+#pragma unroll
     for (int step = size; step < SQUARE; step *= 2)
+#pragma unroll
         for (int k = 0; k < SQUARE; k++)
             if (!(k & step))
                 join_groups(s + k, s + k + step);
@@ -139,6 +142,7 @@ INLINED integers read_squares(const real *X, int64_t row_stride, const int64_t *
                 largest = __builtin_elementwise_max(largest, (integers)s[k] & magnitude);
             }
             transpose(s);
+#pragma unroll
             for (int k = 0; k < SQUARE; k++)
                 if (whole || k < nrows) {
                     const int64_t at = positions ? positions[c + k] : c + k;
@@ -211,7 +215,10 @@ INLINED void write_squares(const real *Y, int64_t stride, int64_t ncols, const i
                 s[k] = *(const row_anywhere *)(Y + at * stride + r);
             }
             transpose(s);
-            for (int k = 0; k < SQUARE && (whole || k < count); k++) {
+#pragma unroll
+            for (int k = 0; k < SQUARE; k++) {
+                if (!whole && k >= count)
+                    break;
                 real *x = X + ids[r + k] * row_stride + c;
                 uint8_t *flag = present ? present + ids[r + k] * ncols + c : 0;
                 const flags nonzero = __builtin_convertvector((s[k] != 0) & 1, flags);
