@@ -114,7 +114,8 @@ def _kernel(case: Case) -> str:
 
 
 def _threads(case: Case) -> float:
-    return _plan(case, threads=2).sizes.workers
+    made = _plan(case, threads=2).sizes
+    return max(made.workers, made.threads_each)  # which share blocks, or neurons
 
 
 def _sharing(case: Case) -> float:

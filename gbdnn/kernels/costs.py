@@ -91,7 +91,7 @@ CALL = 625.0  # call overhead of a compiled network compared with PyTorch, per i
 SINGLE = 0.3  # multiply-add for a single input
 SINGLE_DENSE = 0.06  # the same in a dense layer
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
-HAND_OVER = 300_000.0  # work from which a second thread helps
+HAND_OVER = 200_000.0  # work from which a second thread helps
 
 CALLERS = 4  # threads that call GraphBLAS at the same time; more of them wait for Python's lock
 INNER = 100_000.0  # product from which threads within it help
