@@ -17,9 +17,10 @@ from tables import read, reports
 ROOT = Path(__file__).parents[1]
 EVERY = "arrays engine kernels model runtime inference.py answers.py"
 MORE = {
-    "accelerate": "torch.py serving.py",
+    "accelerate": "torch serving.py",
     "graph": "graph",
     "real-networks": "serving.py",
+    "sparse-linear": "torch training",
     "training": "training",
 }
 

@@ -21,7 +21,7 @@ def docs(monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(DOCS))
     yield importlib.import_module
-    for name in ("tables", "measured", "result_figures"):
+    for name in ("tables", "measured", "outdated", "result_figures"):
         sys.modules.pop(name, None)
 
 
@@ -118,6 +118,12 @@ def test_reports_become_files_that_say_where_and_when(docs):
     assert tables.line(found) == f"\n{wanted}.\n"
     assert found["command"] == "python x.py"
     assert measured.processor(on) == "AMD EPYC (generation not recorded), 2 cores"
+
+
+def test_outdated_looks_at_code_that_exists(docs):
+    outdated = docs("outdated")
+    words = " ".join([outdated.EVERY, *outdated.MORE.values()]).split()
+    assert not [each for each in words if not (DOCS.parent / "gbdnn" / each).exists()]
 
 
 def test_numbers_in_sentences(docs):
