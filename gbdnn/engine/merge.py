@@ -78,7 +78,7 @@ class Merged:
         for at in range(0, len(leaders), step):
             some = leaders[at : at + step]
             theirs = repeats[np.isin(first[repeats], some)]
-            parts = [_bits(Y, _within(some, starts, b)) for b, Y in enumerate(blocks)]
+            parts = each(partial(_leaders, blocks, starts, some), len(blocks))
             bits = np.concatenate(parts, axis=1)
             which = np.searchsorted(some, first)
             each(partial(_compare, blocks, starts, theirs, bits, which, stays), len(blocks))
@@ -116,6 +116,10 @@ def _within(positions: np.ndarray, starts: np.ndarray, b: int) -> Any:
 def _bits(Y: Any, columns: np.ndarray) -> Any:
     array = Y.array.view(f"u{Y.array.itemsize}")
     return np.take(array, columns, axis=1, mode="wrap")
+
+
+def _leaders(blocks: Sequence[Any], starts: np.ndarray, leaders: np.ndarray, b: int) -> Any:
+    return _bits(blocks[b], _within(leaders, starts, b))
 
 
 def _compare(
