@@ -51,6 +51,7 @@ def main(
             asked["at_least"] = at_least
             calls = {each: partial(able[each].ask, **asked) for each in able}
             found["cells"].append({**asked, **_cell(in_turn(calls, rounds, pause=_PAUSE))})
+            report.write(json_file, found)
     report.table(
         [
             {
