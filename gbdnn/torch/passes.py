@@ -402,7 +402,7 @@ class _Function(torch.autograd.Function):
         is_relu = len(rest) > n
         d = torch.ops.aten.threshold_backward(d, rest[-1], 0) if is_relu else d.resolve_neg()
         if is_eager:
-            d = d.clone() if d._is_zerotensor() else d  # zeros without memory
+            d = d if d.data_ptr() or not d.numel() else d.clone()  # zeros without memory
             _forget(ctx.layers)
             dx, dw, db, scratch = ctx.plan.backward(d, memory, rest[:n], needs_dx)
             held = [ctx.plan, memory, scratch]
