@@ -4,9 +4,9 @@ Sparse features have a sparse answer. For dense features, rows are written to an
 its nonzero values as long as many values are nonzero, and otherwise added as sparse rows. The array
 and the mask become the memory of a full or bitmap matrix.
 
-The C library keeps freed allocations of some hundred kilobytes, so sparse rows that arrive and are
-freed block by block would take twice their memory at the end. They are copied to anonymous maps,
-which return to the system at once.
+The C library keeps freed allocations of some hundred kilobytes, so many sparse rows that arrive and
+are freed block by block would take twice their memory at the end. They are copied to anonymous
+maps, which return to the system at once. The rows of small answers are copied only at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "matrix_of"]
 
 _AT_ONCE = 256  # rows copied or converted at a time
-_LEAST = 32 << 20  # bytes of sparse rows that are copied together
+_LEAST = 32 << 20  # bytes of sparse rows from which they are copied to a map
 _MAPS = 64  # approximate number of copies
 _LARGE = 64 << 20  # allocations from this size return to the system anyway
 

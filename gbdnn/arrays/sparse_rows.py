@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["SparseRows", "fault_of"]
 
 _SHARED = 1 << 20  # entries from which several threads copy
+_COPIERS = 8  # such threads; each holds one of some 64 blocks in addition to its copy
 
 
 class SparseRows:
@@ -278,7 +279,7 @@ class SparseRows:
         indptr = np.zeros(nrows + 1, np.int64)
         np.cumsum(degrees if followed is None else degrees[followed], out=indptr[1:])
         columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], dtype)
-        nthreads = nthreads if len(values) >= _SHARED else 1
+        nthreads = min(nthreads, _COPIERS) if len(values) >= _SHARED else 1
 
         def copy(rest: Iterator[SparseRows]) -> None:
             for block in rest:

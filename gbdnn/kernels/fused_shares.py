@@ -67,7 +67,7 @@ class _Job:
     def __init__(self, what: str, dtype: np.dtype, count: int, work: float, **members: Any) -> None:
         self._counters = np.zeros(CONSTANTS["PROGRESS"] + 2 * members["layers"], np.int64)
         record = Record("job", counters=self._counters, **members)
-        self.set, compiled = record.set, required(dtype)
+        self.set, compiled = record.set, required(dtype)  # `set` keeps the record
         self._lead, self._assist = (
             partial(compiled[f"{name}_{what}"], record.address) for name in ("lead", "assist")
         )
