@@ -268,7 +268,7 @@ def test_a_part_without_an_index_leaves_no_shard(tmp_path, monkeypatch):
 
     monkeypatch.setattr(store_parts, "write_json", full)
     with pytest.raises(OutputError, match="No space"):
-        store_parts.write_part(tmp_path / "part.json", EXPECTED)
+        store_parts.write_part(tmp_path / "part.json", EXPECTED.dup())  # moved
     assert not list(tmp_path.iterdir())
 
 
