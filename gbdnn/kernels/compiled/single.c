@@ -6,52 +6,31 @@ W is stored by rows: activations equal to 0 are skipped, and the sums of differe
 independent. Each sum adds its edges in the same order as in a block, and skipped products are 0, so
 the result has the same bits. */
 
-#include <string.h>
-
 #include "kernels.h"
 
 typedef real four_reals __attribute__((ext_vector_type(4), aligned(sizeof(real))));
 
-/* Read the columns of four edges, which takes one load or two. */
-INLINED void four_columns(const void *columns, int64_t e, const bool near, int64_t j[4])
+/* Return the column of an edge. `near` is known to the compiler. */
+INLINED int64_t column(const void *columns, int64_t e, const bool near)
 {
-    uint64_t a, b;
-    if (near) {
-        memcpy(&a, (const uint16_t *)columns + e, 8);
-        j[0] = a & UINT16_MAX;
-        j[1] = a >> 16 & UINT16_MAX;
-        j[2] = a >> 32 & UINT16_MAX;
-        j[3] = a >> 48;
-    } else {
-        memcpy(&a, (const uint32_t *)columns + e, 8);
-        memcpy(&b, (const uint32_t *)columns + e + 2, 8);
-        j[0] = a & UINT32_MAX;
-        j[1] = a >> 32;
-        j[2] = b & UINT32_MAX;
-        j[3] = b >> 32;
-    }
+    return near ? ((const uint16_t *)columns)[e] : ((const uint32_t *)columns)[e];
 }
 
-/* Compute z += v W(i, :) for the edges `e` to `last` of a row, which has no repeated columns. `near`
-   is known to the compiler. */
+/* Compute z += v W(i, :) for the edges `e` to `last` of a row, which has no repeated columns. */
 INLINED void add_row(const void *columns, const real *weights, int64_t step, int64_t e,
                      int64_t last, real v, real *restrict z, const bool near)
 {
     for (; e + 4 <= last; e += 4) {
+        const int64_t j[4] = {column(columns, e, near), column(columns, e + 1, near),
+                              column(columns, e + 2, near), column(columns, e + 3, near)};
         const four_reals w = *(const four_reals *)(weights + e * step);
-        int64_t j[4];
-        four_columns(columns, e, near, j);
-        const real a = __builtin_elementwise_fma(w[0], v, z[j[0]]);
-        const real b = __builtin_elementwise_fma(w[1], v, z[j[1]]);
-        const real c = __builtin_elementwise_fma(w[2], v, z[j[2]]);
-        const real d = __builtin_elementwise_fma(w[3], v, z[j[3]]);
-        z[j[0]] = a;
-        z[j[1]] = b;
-        z[j[2]] = c;
-        z[j[3]] = d;
+        four_reals sums = {z[j[0]], z[j[1]], z[j[2]], z[j[3]]};
+        sums = __builtin_elementwise_fma(w, (four_reals)(v), sums);
+        for (int64_t k = 0; k < 4; k++)
+            z[j[k]] = sums[k];
     }
     for (; e < last; e++) {
-        const int64_t j = near ? ((const uint16_t *)columns)[e] : ((const uint32_t *)columns)[e];
+        const int64_t j = column(columns, e, near);
         z[j] = __builtin_elementwise_fma(weights[e * step], v, z[j]);
     }
 }
