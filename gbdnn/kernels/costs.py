@@ -73,8 +73,8 @@ MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge 
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
 DENSE_LAYER = 0.62  # density of the weights from which a layer is computed as dense
-DENSE_SINGLE = 0.4  # the same for a single input, or half of it
-PANEL_EDGES = 12  # edges of a neuron in the best panel, per 32 KiB of first-level cache
+DENSE_SINGLE = 0.36  # the same for a single input, or half of it
+PANEL_EDGES = 18  # edges of a neuron in the best panel, with up to 48 KiB of first-level cache
 LEAST_EDGES = 8  # the same that make up for storing sums between panels
 TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four edges
 MOVE_ROW = 10.0  # start of a neuron's row
@@ -88,7 +88,7 @@ FEW_ELEMENTS = 1 << 20  # elements up to which even sparse inputs become an arra
 SPARSEST = 1 / 8  # times DENSE: below this density an array may be better off as rows
 SINGLES = 2  # inputs up to which they are computed one by one rather than as a block
 CALL = 625.0  # call overhead of a compiled network compared with PyTorch, per input of about 32
-SINGLE = 0.3  # multiply-add for a single input
+SINGLE = 0.28  # multiply-add for a single input
 SINGLE_DENSE = 0.06  # the same in a dense layer
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
 HAND_OVER = 200_000.0  # work from which a second thread helps
@@ -167,12 +167,12 @@ def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
 def panel_rows(edges: int, nrows: int, ncols: int) -> int:
     """Return the number of block rows per panel, or all rows if there is one.
 
-    The first-level cache holds 128 rows of a tile of four cache lines per 32 KiB. Panels have more
-    if neurons have few edges in each, since sums are stored after every panel. They are of equal
-    size, so that none has much fewer edges.
+    Few rows stay in the first-level cache: of 32 KiB, 128 rows of a tile of four cache lines. But
+    sums are stored after every panel, which few edges do not make up for. Panels are of equal size,
+    so that none has much fewer edges.
     """
     density = max(edges, 1) / max(nrows * ncols, 1)
-    best = machine().caches[0] / 32768 * PANEL_EDGES / density
+    best = max(1.0, machine().caches[0] / 49152) * PANEL_EDGES / density
     size = max(min(max(best, 128), 1024), LEAST_EDGES / density)
     return -(-nrows // max(1, round(nrows / size)))
 
