@@ -30,7 +30,7 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
-from gbdnn.arrays.sources import HyperRows, as_source
+from gbdnn.arrays.sources import HyperRows, as_source, is_source
 from gbdnn.engine.plan import MEMORY, Engine, Plan, plan_of
 from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
@@ -228,6 +228,8 @@ def infer_batches(
     complete(batches)
     if is_matrix(batches) and getattr(batches, "ndim", 2) == 2:
         raise ArgumentTypeError("batches must be a list of matrices, not one matrix; pass [X]")
+    if is_source(batches):
+        raise ArgumentTypeError("batches must be a list of matrices; pass X.batches(inputs)")
     try:
         each = iter(batches)
     except TypeError as err:

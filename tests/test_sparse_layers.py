@@ -410,8 +410,10 @@ def test_dense_and_back():
     some = gt.SparseLinear.from_dense(linear, density=0.1)
     assert len(some.values) == 18
     assert some.values.abs().min() >= linear.weight[linear.weight != 0].abs().sort().values[9]
-    Y = gbdnn.infer(gbdnn.io.from_torch(nn.Sequential(part)), np.ones((2, 20), np.float32))
-    near(torch.from_numpy(Y.to_dense(fill_value=0)).float(), part(torch.ones(2, 20)).detach())
+    for kind in (nn.Sequential, gt.SparseSequential):
+        model = kind(part, nn.ReLU(), gt.SparseLinear(9, 4, density=0.5))
+        Y = gbdnn.infer(gbdnn.io.from_torch(model), np.ones((2, 20), np.float32))
+        near(torch.from_numpy(Y.to_dense(fill_value=0)).float(), model(torch.ones(2, 20)).detach())
 
 
 @pytest.mark.parametrize("batch", [5, 300])

@@ -115,9 +115,11 @@ def test_no_conclusions_from_disturbed_rounds():
     of = study((1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0))
     assert not of.is_quiet
     assert row(of, "fused", 2)["seconds"] == pytest.approx(np.median(SECONDS["fused", 2]))
-    assert of.conclusions == [
-        "Other programs used the cores in 4 rounds: no conclusions are drawn."
-    ]
+    warning = "Other programs used the cores in 4 rounds"
+    assert of.conclusions == [f"{warning}: no conclusions are drawn."]
+    assert f"{{{warning}}} \\\\\n\\end" in of.to_latex()
+    pytest.importorskip("matplotlib")
+    assert study().plot(others={"busy": of}).get_xlabel() == f"threads\n{warning}"
 
 
 def test_conclusions_name_the_programs():
@@ -140,7 +142,7 @@ def test_conclusions_name_the_programs():
 def test_json_keeps_a_study():
     of = study()
     found = json.loads(json.dumps(of.as_json()))
-    assert Scaling.from_json(found) == of
+    assert Scaling.from_json(found) == Scaling.from_json({"scaling": found, "net": 1}) == of
     assert found["rows"] == of.rows
 
 
@@ -242,7 +244,7 @@ def test_the_parts_of_a_run(engine):
 
 
 def test_bad_calls():
-    for bad in (3, {"a": 3}, {3: print}):
+    for bad in (3, {"a": 3}, {3: print}, gb.Matrix("FP32", 1, 1)):
         with pytest.raises(ArgumentTypeError, match="callable"):
             gbdnn.scaling(bad)
     with pytest.raises(ArgumentError, match="at least 1"):

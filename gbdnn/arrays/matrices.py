@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -161,6 +162,8 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
             remedy = "; compute the expression with a monoid or semiring and .new()"
         elif isinstance(x, str | os.PathLike):
             remedy = "; read the file with gbdnn.io.read_features or gbdnn.load"
+        elif isinstance(x, Iterator):
+            remedy = "; pass batches to gbdnn.infer_batches or gbdnn.io.write_features"
         raise ArgumentTypeError(
             f"{what} must be a graphblas.Matrix, a SciPy sparse array or a 2-D NumPy array,"
             f" not {_kind(x)}{remedy}"

@@ -207,6 +207,7 @@ def as_source(features: Any, dtype: np.dtype, layer: tuple[int, int] | None = No
         raise ShapeError(
             f"features are {X.nrows} x {X.ncols}, but layer 0 is {layer[0]} x {layer[1]};"
             f" pass features with {layer[0]} column{'s' * (layer[0] != 1)}"
+            f"{', such as the transpose' * (X.nrows == layer[0])}"
         )
     return X
 

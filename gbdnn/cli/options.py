@@ -52,9 +52,12 @@ NThreads = Annotated[
 def thread_counts(text: str) -> list[int | None]:
     """Return numbers of threads, separated by commas."""
     try:
-        return [as_nthreads(int(part)) for part in text.split(",")]
-    except ValueError as err:
-        raise BadParameter(f"nthreads must be numbers separated by commas: {err}") from err
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadParameter(
+            f"expected integers separated by commas, such as 1,2,4, not {text!r}"
+        ) from None
+    return [as_nthreads(n) for n in counts]
 
 
 ThreadCounts = Annotated[

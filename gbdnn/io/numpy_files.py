@@ -26,6 +26,9 @@ def read_numpy(path: Path) -> Any:
     """
     fault = "not a file of NumPy arrays"
     with open_checked(path) as file:
+        if not file.read(6).startswith((b"\x93NUMPY", b"PK")):  # NumPy would advise unpickling
+            raise FormatError(f"{path}: {fault}")
+        file.seek(0)
         with foreign_errors(path, fault):
             content = np.load(file, allow_pickle=False)
             arrays = {"array": content} if isinstance(content, np.ndarray) else dict(content)

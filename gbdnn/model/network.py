@@ -301,10 +301,11 @@ def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
     """Raise an error if layer `k` does not fit the previous layer."""
     if here.nrows != before.ncols:
         is_turned = here.ncols == before.nrows
-        advice = "; transpose the weights, as PyTorch stores them" if is_turned else ""
+        advice = "transpose the weights, as PyTorch stores them, or reverse their order"
         raise ShapeError(
             f"layer {k}: weights are {here.nrows} x {here.ncols} but layer {k - 1},"
-            f" {before.nrows} x {before.ncols}, has {before.ncols} outputs{advice}"
+            f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
+            f"{f'; {advice}' * is_turned}"
         )
     if here.dtype != before.dtype:
         raise ArgumentError(

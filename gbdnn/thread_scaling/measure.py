@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gbdnn.arrays.checks import as_flag, as_list, require_callable, whole_number
+from gbdnn.arrays.matrices import is_graphblas
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.engine.run import is_stop
 from gbdnn.errors import ArgumentError, ArgumentTypeError
@@ -110,8 +111,9 @@ def scaling(
     A round is *disturbed* if other programs use more than a quarter of a core, or 5 % of the cores,
     of those available to this process, by ``/proc/stat`` without the processor time of this
     process; elsewhere, if the load average exceeds the largest number of threads by half a core or
-    10 %. Statistics omit disturbed rounds. If these are more than half of all, no conclusions are
-    drawn. Child processes count as other programs.
+    10 %. Statistics omit disturbed rounds. If these are more than half of all, statistics are those
+    of all rounds, no conclusions are drawn, and figures and tables say so. Child processes count as
+    other programs.
 
     Examples
     --------
@@ -169,8 +171,11 @@ def scaling(
 def _named(call: Any, what: str) -> dict[str, Call]:
     calls = dict(call) if isinstance(call, Mapping) else {"call": call}
     for name, each in calls.items():
-        if not isinstance(name, str) or not callable(each):
-            raise ArgumentTypeError(f"{what} must be a callable, or a dict of callables by name")
+        if not isinstance(name, str) or not callable(each) or is_graphblas(each):
+            raise ArgumentTypeError(
+                f"{what} must be a callable, or a dict of callables by name, such as"
+                " lambda n: gbdnn.infer(net, X, nthreads=n)"
+            )
     return calls
 
 

@@ -162,9 +162,8 @@ class Scaling:
     @property
     def conclusions(self) -> list[str]:
         """Sentences on the speed-ups; only a warning if most rounds are disturbed."""
-        if not self.is_quiet:
-            count = len(self.disturbed)
-            return [f"Other programs used the cores in {count} rounds: no conclusions are drawn."]
+        if self._warning:
+            return [f"{self._warning}: no conclusions are drawn."]
         found, rows = [], [row for row in self.rows if row["kind"] == "strong"]
         few, most = (of(row["threads"] for row in rows) for of in (min, max))
         last = sorted((r for r in rows if r["threads"] == most), key=lambda row: row["seconds"])
@@ -182,6 +181,12 @@ class Scaling:
             text = "{:.1%} ({:.1%}, {:.1%})".format(*share)
             found.append(f"{program}: serial share {text} by Amdahl's law.")
         return found
+
+    @property
+    def _warning(self) -> str:
+        """What the statistics are worth if most rounds are disturbed, else nothing."""
+        count = len(self.disturbed)
+        return "" if self.is_quiet else f"Other programs used the cores in {count} rounds"
 
     def _series(self) -> dict[tuple[str, str], dict[int, list[Run]]]:
         """Return the runs that count, by program and kind, then by threads, in order of rounds."""
@@ -223,7 +228,8 @@ class Scaling:
     def to_latex(self) -> str:
         """Return the table of `rows` as a LaTeX ``tabular``."""
         special = str.maketrans({each: f"\\{each}" for each in "&%$#_{}"})
-        rows = (" & ".join(text.translate(special) for text in row) for row in self._cells())
+        rows = [" & ".join(text.translate(special) for text in row) for row in self._cells()]
+        rows += [f"\\multicolumn{{7}}{{l}}{{{self._warning}}}"] * bool(self._warning)
         body = "".join(f"{row} \\\\\n" for row in rows)
         return f"\\begin{{tabular}}{{llrrrrr}}\n{body}\\end{{tabular}}\n"
 
@@ -233,7 +239,8 @@ class Scaling:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Scaling:
-        """Return the study of a dict by `as_json`."""
+        """Return the study of a dict by `as_json`, or by ``gbdnn challenge --json``."""
+        found = found.get("scaling", found)
         given = {each.name: found[each.name] for each in fields(cls)}
         return cls(**given | {"runs": [Run(**run) for run in found["runs"]]})
 
@@ -266,7 +273,8 @@ class Scaling:
         """
         as_word(kind, "kind", _KINDS)
         series: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for label, study in {"": self, **(others or {})}.items():
+        studies = {"": self, **(others or {})}
+        for label, study in studies.items():
             for row in (row for row in study.rows if row["kind"] == kind):
                 series[", ".join(filter(None, (row["program"], label)))].append(row)
         counts = sorted({row["threads"] for rows in series.values() for row in rows})
@@ -281,7 +289,7 @@ class Scaling:
             y, low, high = (np.array([row[name] for row in rows]) for name in names)
             ax.errorbar(x, y, [y - low, high - y], capsize=2, label=label, **next(styles))
         _powers(ax, counts)
-        ax.set_xlabel("threads")
+        ax.set_xlabel("\n".join(["threads", *(x._warning for x in studies.values() if x._warning)]))
         ax.set_ylabel(f"speed-up over {counts[0]} thread{'s'[: counts[0] > 1]}")
         legend_above(ax)
         return ax

@@ -289,7 +289,7 @@ class SparseSequential(nn.Sequential):
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
         """Return the output of the last module."""
         parts, k = [*self._modules.values()], 0
-        if private.is_watched():
+        if private.is_watched() or not isinstance(input, torch.Tensor):  # torch.fx traces it
             return super().forward(input)
         while k < len(parts):
             layers: list[nn.Module] = []

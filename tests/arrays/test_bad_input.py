@@ -30,6 +30,13 @@ def test_layers_that_do_not_fit():
 def test_features_of_the_wrong_width():
     bad(ValueError, r"features are 2 x 5, but layer 0 is 3 x 3; pass features with 3 columns",
         lambda: infer([W], np.ones((2, 5))))  # fmt: skip
+    bad(ValueError, "pass features with 3 columns, such as the transpose$",
+        lambda: infer([W], np.ones((3, 5))))  # fmt: skip
+
+
+def test_a_generator_of_batches():
+    bad(TypeError, r"not generator; pass batches to gbdnn\.infer_batches or gbdnn\.io\.",
+        lambda: infer([W], (W for _ in range(2))))  # fmt: skip
 
 
 def test_layers_of_different_dtypes():

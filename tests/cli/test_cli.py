@@ -61,7 +61,7 @@ def test_several_numbers_of_threads(tmp_path):
     assert [run.seconds for run in study.runs if run.threads == 3] == outcome["seconds"]
     assert "<svg" in plot.read_text()
     fails(*FEW, "--nthreads", "1,2", "--workers", 2, match="cannot be combined with workers")
-    fails(*FEW, "--nthreads", "1,x", match="separated by commas")
+    fails(*FEW, "--nthreads", "1,,2", match="separated by commas, such as 1,2,4, not '1,,2'")
 
 
 def test_options_of_the_challenge(tmp_path):

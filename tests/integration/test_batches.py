@@ -31,7 +31,10 @@ def test_bare_matrices_and_their_options():
     assert two.to_dense(fill_value=0).tolist() == [[1.25, 1.25]]
 
 
-def test_mistakes_at_once():
+def test_mistakes_at_once(tmp_path):
+    gbdnn.io.write_features([np.eye(2)], tmp_path)
+    with pytest.raises(TypeError, match=r"pass X\.batches\(inputs\)"):
+        gbdnn.infer_batches([np.eye(2)], gbdnn.io.open_features(tmp_path))
     with pytest.raises(errors.ShapeError, match="layer 1"):
         gbdnn.infer_batches([np.eye(2), np.eye(3)], [])
     with pytest.raises(TypeError, match="batches must be an iterable"):

@@ -182,5 +182,5 @@ def test_an_input_without_entries_revives_by_a_bias_alone(bias, rule, activation
 
 
 def test_weights_in_the_orientation_of_pytorch_are_noticed():
-    with pytest.raises(gbdnn.errors.ShapeError, match="transpose the weights, as PyTorch"):
+    with pytest.raises(gbdnn.errors.ShapeError, match="as PyTorch stores them, or reverse"):
         gbdnn.Network([np.ones((4, 3)), np.ones((2, 4))])
