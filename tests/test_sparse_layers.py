@@ -66,8 +66,7 @@ def at_edges(part, weight):
 
 
 def patterns_of(part):
-    found = (x for x in passes._edges.values() if x[0] is part.crow_indices)
-    return [edges for *_, known in found for edges in known.values()]
+    return [*passes._known[part.col_indices][1].values()]
 
 
 def near(found, expected):
@@ -378,6 +377,9 @@ def test_what_is_not_supported_is_an_error():
 
 
 def test_wrong_arguments():
+    for part in (layer(3, 2), network(3, 2)):
+        with pytest.raises(errors.ArgumentTypeError, match="must be a tensor, not ndarray"):
+            part(np.ones((4, 3)))
     for options in ({}, {"density": 0.5, "mask": torch.ones(3, 4)}):
         with pytest.raises(errors.ArgumentError, match="either density or mask"):
             gt.SparseLinear(4, 3, **options)
@@ -453,16 +455,57 @@ def test_rewiring(score, batch):
     model[0](x).sum().backward()  # uses the buffers of that pass
     with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
         model[2].rewire(0.1, "gradient")
-    both, begin = model(x), model[:3](x.clone().requires_grad_())
-    both.sum().backward()
-    begin.sum().backward()  # after the calls, uses the buffers of that pass
-    with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
-        model[4].rewire(0.1, "gradient")
     model(x[:0]).sum().backward()
     model[2].rewire(0.1, "gradient")  # all gradients are 0
     full = gt.SparseLinear(4, 3, density=1)
     full.rewire(0.5)  # there is no free place
     assert len(full.values) == 12
+
+
+def test_gradients_of_all_weights_are_those_of_all_uses():
+    """Of layers called twice or tied, with several passes of one graph, whatever is in between."""
+    model = network(20, 20, 20, 7)
+    model[2] = model[0]
+
+    def same(part):
+        (edges,) = patterns_of(part)
+        gradient = torch.from_numpy(edges.dense_gradient())
+        near(at_edges(part, gradient), part.values.grad)
+
+    x, y = torch.randn(2, 5, 20, dtype=torch.float64)
+    for begins in (False, True):
+        model.zero_grad()
+        whole, begin = model(x), model[:3](y.requires_grad_())
+        for each in (begin, whole) if begins else (whole, begin):
+            each.square().sum().backward()
+        for part in (model[0], model[4]):
+            same(part)
+    out = model(x)
+    for _ in range(3):
+        model.zero_grad()
+        out.square().sum().backward(retain_graph=True)
+        same(model[0])
+        assert len(patterns_of(model[0])[0].uses) == 2  # and no buffers of earlier passes
+    model[4](x)
+    with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
+        model[4].rewire(0.1, "gradient")
+
+
+@pytest.mark.parametrize("name", ["col_indices", "crow_indices"])
+@pytest.mark.parametrize("change", ["data", "numpy"])
+def test_changes_of_indices_that_pytorch_does_not_count(name, change):
+    mask = torch.zeros(2, 9, dtype=torch.bool)
+    mask[0, [0, 1, 5]] = mask[1, [7, 8]] = True
+    part, x = gt.SparseLinear(9, 2, mask=mask), torch.randn(5, 9)
+    part(x)
+    wanted = torch.tensor([0, 2, 5] if name == "crow_indices" else [0, 2, 6, 7, 8])
+    held = getattr(part, name)
+    (held.data if change == "data" else torch.from_numpy(held.numpy())).copy_(wanted)
+    dense = part.to_dense()
+    near(part(x), dense(x))
+    part(x).square().sum().backward()
+    dense(x).square().sum().backward()
+    near(part.values.grad, at_edges(part, dense.weight.grad))
 
 
 def test_hooks_leave_the_run():

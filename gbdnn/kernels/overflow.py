@@ -44,5 +44,6 @@ def require_finite(k: int, layer: LayerInfo, z: np.ndarray) -> None:
 
 def non_finite(k: int, layer: LayerInfo) -> NonFiniteError:
     """Return the error of a layer whose ``Y W + b`` is not finite."""
-    remedy = "set a clip" if layer.dtype.itemsize == 8 else "set a clip or use dtype='FP64'"
+    remedy = "set a clip for the layers before it" if k else "pass smaller features"
+    remedy += " or use dtype='FP64'" if layer.dtype.itemsize == 4 else ""
     return NonFiniteError(f"layer {k}: Y W + b overflows {layer.dtype}; {remedy}")

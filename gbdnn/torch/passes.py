@@ -9,12 +9,14 @@ blocks from the first layer to the last one, and are kept for the backward pass:
                by inputs:  dZ -> block, D = D' W^T where the activation passes, block -> rows of dX
                by edges:   dW<W.S> = Y^T D, db = sum of D
 
-What is derived from a pattern is kept as long as its `col_indices`, and derived again after PyTorch
-has counted a change of the indices. All else is read at each call.
+What is derived from a pattern is kept as long as its `col_indices`, and derived again if any index
+is not what it was: each call compares all of them, since PyTorch does not count changes through
+``.data``, NumPy, other processes and ``torch.distributed``. All else is read at each call.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import weakref
 from contextlib import suppress
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from gbdnn.errors import ArgumentError, ShapeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, word
 from gbdnn.kernels.steps import SHARE_LINES
@@ -52,7 +54,7 @@ class _Edges(Pattern):
 
     def __init__(
         self, crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dtype,
-        last: list[Any], in_panels: bool,
+        uses: list[Any], in_panels: bool,
     ) -> None:  # fmt: skip
         starts, columns, n = crow.numpy(), col.numpy(), len(crow) - 1
         if len(columns) and not 0 <= columns.min() <= columns.max() < rows:
@@ -68,52 +70,59 @@ class _Edges(Pattern):
         order = self.order()
         self.taken = None if order is None else torch.from_numpy(order)
         self.inverse = None if self.taken is None else self.taken.argsort()
+        # The arrays of the kernels are copies of the indices, unless their order is another one.
+        if order is None and (crow.dtype, col.dtype) == (torch.int64, torch.int32):
+            arrays = self.indptr, self.rows.view(np.int32)
+            self._indices = [*map(torch.from_numpy, arrays)]
+        else:
+            self._indices = [crow.clone(), col.clone()]
         self.plans: dict[Any, _Plan] = {}
         self.spare: list[torch.Tensor] = []  # a buffer for the next call
         self.memories: list[Any] = []  # that of the last graph, and what refers to its use
-        # The place in the last backward pass, and its plan and buffers, which its layers share.
-        self.last = last
+        # The places in backward passes since the last call, each with a plan and its buffers, which
+        # its layers share, or without them when the buffers were used again.
+        self.uses = uses
+
+    def has_indices(self, *indices: torch.Tensor) -> bool:
+        """Whether these are the edges of `crow` and `col`."""
+        return all(map(_equal, self._indices, indices))
 
     def dense_gradient(self) -> np.ndarray | None:
-        """Return the gradient of all possible weights from the last backward pass, if any."""
-        k, held = self.last
-        if not held:
+        """Return the gradient of all possible weights since the last call, if it is known."""
+        if not (self.uses and all(held for _, held in self.uses)):
             return None
-        plan, Y, scratch = held
-        starts, inputs = np.cumsum([0, *plan.sizes]), np.arange(plan.batch)
-        share = SHARE_LINES * 64 // self.info.dtype.itemsize
-        places = torch.from_numpy(inputs // share * plan.stride + inputs % share)
-        D = scratch[: plan.blocks].view(plan.shares, starts[-1], plan.stride)
-        Y, D = (
-            x[:, starts[at] : starts[at + 1]].movedim(1, 0).flatten(1).index_select(1, places)
-            for x, at in ((Y, k), (D, k + 1))
-        )
-        return (D @ Y.T).numpy()
+        return sum(plan.dense_gradient(k, *held) for k, (plan, *held) in self.uses).numpy()
 
 
-_edges: Any = private.TensorMap()
+_known: Any = private.TensorMap()  # by `col_indices`: form, edges with and without panels, uses
 
 
 def edges_of(
     crow: torch.Tensor, col: torch.Tensor, rows: int, dtype: torch.dtype,
     in_panels: bool | None = None,
 ) -> _Edges:  # fmt: skip
-    """Return the pattern of index tensors, derived again after a change in place."""
-    key, found = (_state(crow), _state(col), rows, dtype), _edges.get(col)
-    if found is None or found[0] is not crow or found[1] != key:
-        found = _edges[col] = crow, key, [0, []], {}
-    last, known = found[2:]
+    """Return the pattern of index tensors, derived again after any change."""
+    found, form = _known.get(col), (rows, dtype)
+    known = found[1] if found and found[0] == form else {}
     in_panels = next(iter(known), False) if in_panels is None else in_panels
-    if in_panels not in known:
-        known[in_panels] = _Edges(crow, col, rows, dtype, last, in_panels)
+    if (edges := known.get(in_panels)) and edges.has_indices(crow, col):
+        return edges
+    if edges or not known:
+        found = _known[col] = form, {}, []
+    _, known, uses = found
+    known[in_panels] = _Edges(crow, col, rows, dtype, uses, in_panels)
     return known[in_panels]
 
 
-def _state(indices: torch.Tensor) -> Any:
-    """Return what differs after a change of indices."""
-    if indices.is_inference():  # PyTorch does not count its changes
-        return indices.numpy().tobytes()
-    return indices._version, indices.data_ptr()
+def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors are equal; six times as fast as ``torch.equal``."""
+    y = y.contiguous()
+    is_alike = x.shape == y.shape and x.dtype is y.dtype
+    return is_alike and not _memcmp(x.data_ptr(), y.data_ptr(), x.nbytes)
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
 
 
 class _Call:
@@ -226,6 +235,18 @@ class _Plan:
         self._memories[:] = [(found, weakref.ref(array))]
         return torch.from_numpy(array).view(shape)
 
+    def dense_gradient(self, k: int, Y: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of all possible weights of layer k from the buffers of a pass."""
+        starts, inputs = np.cumsum([0, *self.sizes]), np.arange(self.batch)
+        share = SHARE_LINES * 64 // scratch.itemsize
+        places = torch.from_numpy(inputs // share * self.stride + inputs % share)
+        D = scratch[: self.blocks].view(self.shares, starts[-1], self.stride)
+        Y, D = (
+            x[:, starts[at] : starts[at + 1]].movedim(1, 0).flatten(1).index_select(1, places)
+            for x, at in ((Y, k), (D, k + 1))
+        )
+        return D @ Y.T
+
     def _parts(self, buffer: torch.Tensor, at: int) -> list[torch.Tensor]:
         """Return a part for the edges of each layer."""
         return [buffer[at + i : at + j] for i, j in pairwise(self._edge_ends.tolist())]
@@ -305,9 +326,21 @@ _MOVED = {"forward": [], "backward": [("layer", "weights"), ("edges", "transpose
 
 
 def _forget(layers: list[_Edges]) -> None:
-    """Forget the last backward pass of layers, as its buffer is used again."""
+    """Forget the backward passes of layers, as their buffers are used again."""
     for edges in layers:
-        edges.last[1].clear()
+        for _, held in edges.uses:
+            held.clear()
+        edges.uses.clear()
+
+
+def _keep_others(layers: list[_Edges], memory: torch.Tensor) -> None:
+    """Forget the earlier backward pass of a graph; keep the buffers of other graphs."""
+    at = memory.data_ptr()
+    for edges in layers:
+        lost = [use for use in edges.uses if not use[1]]
+        edges.uses[:] = lost[:1] + [x for x in edges.uses if x[1] and x[1][1].data_ptr() != at]
+    if any(held for edges in layers for _, held in edges.uses):
+        layers[0].spare.clear()
 
 
 def _addresses(tensors: Tensors) -> list[int]:
@@ -403,11 +436,11 @@ class _Function(torch.autograd.Function):
         d = torch.ops.aten.threshold_backward(d, rest[-1], 0) if is_relu else d.resolve_neg()
         if is_eager:
             d = d if d.data_ptr() or not d.numel() else d.clone()  # zeros without memory
-            _forget(ctx.layers)
+            _keep_others(ctx.layers, memory)
             dx, dw, db, scratch = ctx.plan.backward(d, memory, rest[:n], needs_dx)
             held = [ctx.plan, memory, scratch]
             for k, edges in enumerate(ctx.layers):
-                edges.last[:] = k, held
+                edges.uses.append((k, held))
         else:
             dx, dw, db = _back_operator(d, memory, rest[:n], *ctx.lists, ctx.rows, needs_dx)
         db = [g if is_there else None for g, is_there in zip(db, ctx.biases, strict=True)]
@@ -421,6 +454,8 @@ def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.
             "SparseLinear supports neither torch.func nor torch.jit.trace nor modes that intercept"
             " operations; use to_dense() for them"
         )
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentTypeError(f"the input must be a tensor, not {type(x).__qualname__}")
     lists = [f.crow_indices for f in layers], [f.col_indices for f in layers], relu
     parameters = [f.values.resolve_neg() for f in layers]
     parameters += [f.bias if f.bias is None else f.bias.resolve_neg() for f in layers]

@@ -200,8 +200,9 @@ class SparseLinear(nn.Module):
         fraction : float
             Fraction of the edges to replace, between 0 and 1.
         score : {"random", "gradient"}, default "random"
-            New edges are at random places, as in SET, or where the last backward pass has the
-            largest gradients of all possible weights, as in RigL.
+            New edges are at random places, as in SET, or where gradients of all possible weights
+            are largest, as in RigL: those of the last backward pass, or the sum of those since the
+            last call of the layer.
         optimizers : iterable of torch.optim.Optimizer
             Their moments follow the edges; those of new edges are 0.
 

@@ -263,6 +263,10 @@ def test_advice_about_an_overflow_is_of_use(dtype, advised):
     with pytest.raises(errors.NonFiniteError, match="a clip") as told:
         gbdnn.infer([layer] * 12, np.ones((3, 1)))
     assert ("dtype='FP64'" in str(told.value)) == advised
+    large = np.full((3, 1), 1e30 if advised else 1e300)  # a clip does not bound sums of its layer
+    with pytest.raises(errors.NonFiniteError, match="; pass smaller features") as told:
+        gbdnn.infer([layer], large)
+    assert ("dtype='FP64'" in str(told.value)) == advised
 
 
 def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
