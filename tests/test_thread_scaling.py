@@ -1,6 +1,7 @@
 """Statistics of recorded timings are those of NumPy; a study keeps, shows and plots its runs."""
 
 import json
+from dataclasses import replace
 from math import comb
 
 import graphblas as gb
@@ -137,6 +138,15 @@ def test_conclusions_name_the_programs():
     first, _, third = Scaling(alike, machine=MACHINE).conclusions
     assert first.endswith("times as fast on 2 threads as on 1, which may be chance.")
     assert third == "Fastest on 2 threads: b, but within the interval of a."
+
+
+def test_short_calls_are_named():
+    """Their speed-ups are those of waking threads, too."""
+    of = study()
+    runs = [replace(run, seconds=run.seconds / 2) for run in of.runs]
+    wanted = "Waking threads counts in calls of less than 20 ms: fused."
+    assert wanted in Scaling(runs, machine=MACHINE).conclusions
+    assert wanted not in of.conclusions
 
 
 def test_json_keeps_a_study():

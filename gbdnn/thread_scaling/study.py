@@ -30,6 +30,7 @@ _COVERAGE = 0.95
 _FITTED = 4  # numbers of threads from which Amdahl's law is fitted
 _BUSY = 0.25  # cores used by other programs from which a round is disturbed, or this share:
 _BUSY_SHARE = 0.05
+_SHORT = 0.02  # seconds of a call of which waking threads is a considerable part
 _KINDS = ("strong", "weak")
 _HEAD = ("program", "kind", "threads", "seconds", "speed-up", "efficiency", "cores busy")
 
@@ -177,6 +178,11 @@ class Scaling:
             close = [r["program"] for r in last[1:] if r["seconds_low"] <= last[0]["seconds_high"]]
             but = f", but within the interval of {' and '.join(close)}" if close else ""
             found.append(f"Fastest on {most} threads: {last[0]['program']}{but}.")
+        short = dict.fromkeys(
+            r["program"] for r in rows if r["threads"] > 1 and r["seconds"] < _SHORT
+        )
+        if short:
+            found.append(f"Waking threads counts in calls of less than 20 ms: {', '.join(short)}.")
         for program, share in self.serial_shares.items():
             text = "{:.1%} ({:.1%}, {:.1%})".format(*share)
             found.append(f"{program}: serial share {text} by Amdahl's law.")
