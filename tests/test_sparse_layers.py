@@ -4,7 +4,9 @@ import copy
 import io
 import math
 import pickle
+import sys
 from itertools import pairwise
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ from gbdnn import errors
 torch = pytest.importorskip("torch")
 import gbdnn.torch as gt  # noqa: E402
 from gbdnn.kernels import trainable  # noqa: E402
-from gbdnn.torch import passes  # noqa: E402
+from gbdnn.runtime.threads import on_threads  # noqa: E402
+from gbdnn.torch import passes, private  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 
@@ -105,8 +108,11 @@ def test_shapes_of_inputs(shape):
     agrees(network(20, 30, 7), shape)
 
 
-def test_threads_do_not_change_results(monkeypatch):
+@pytest.mark.parametrize("is_own", [True, False])
+def test_threads_do_not_change_results(monkeypatch, is_own):
     monkeypatch.setattr(passes, "_WORK", 1)  # every call has work for all threads
+    if is_own:
+        monkeypatch.setattr(private, "TEAM", [])
     found = []
     for threads in (1, 3, 8):
         torch.manual_seed(1)
@@ -119,6 +125,43 @@ def test_threads_do_not_change_results(monkeypatch):
         assert next(iter(edges.plans.values())).threads == threads
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_passes_take_the_threads_of_pytorch_where_there_are_enough(monkeypatch):
+    if not private.TEAM:
+        pytest.skip("PyTorch has no libgomp")
+    started = []
+
+    def started_on(threads, *args, **how):
+        started.append(threads)
+        on_threads(threads, *args, **how)
+
+    monkeypatch.setattr(passes, "_WORK", 1)
+    monkeypatch.setattr(passes, "on_threads", started_on)
+    torch.set_num_threads(3)
+    model = network(20, 30, 7)
+    agrees(model, (40, 20))
+    assert not started
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    model.zero_grad()
+    agrees(model, (40, 20))
+    assert set(started) == {5}
+
+
+def test_a_forked_process_has_threads_of_its_own(monkeypatch):
+    monkeypatch.setattr(passes, "_WORK", 1)
+    torch.set_num_threads(3)
+    model, x = network(20, 30, 7).requires_grad_(False), torch.randn(40, 20, dtype=torch.float64)
+    expected = model(x)
+
+    def compute():
+        sys.exit(0 if torch.equal(model(x), expected) and not private.TEAM else 3)
+
+    process = get_context("fork").Process(target=compute)
+    process.start()
+    process.join(60)
+    process.kill()
+    assert process.exitcode == 0
 
 
 def test_panels(monkeypatch):

@@ -838,7 +838,7 @@ CHANGES = {
     "new parameter": lambda m: setattr(m[2], "weight", nn.Parameter(0.5 * m[2].weight)),
     "swapped tensors": swapped, "vector": by_vector,
     "state_dict": lambda m: m.load_state_dict({k: 0.5 * x for k, x in m.state_dict().items()}),
-    "bias": lambda m: m[2].bias.zero_(),
+    "bias": lambda m: m[2].bias.zero_(), "bias data": lambda m: m[2].bias.data.mul_(0.5),
 }  # fmt: skip
 
 

@@ -7,8 +7,8 @@ transforms operations. A change of weights is noticed by
 
 - PyTorch's count of changes in place, which a hook advances after each step of an optimizer, as
   fused optimizers do not;
-- a few weights of each matrix, which each call compares: code that writes ``weight.data``, such as
-  that which merges adapters, changes whole matrices.
+- a few numbers of each weight, bias and statistic, which each call compares: code that writes
+  ``weight.data``, such as that which merges adapters, changes whole tensors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 _TENSORS = (torch.Tensor, nn.Parameter)
 _HOOKS = "_forward_hooks", "_forward_pre_hooks"
-_PROBES = 4  # weights of a matrix that a call compares
+_PROBES = 4  # numbers of a tensor that a call compares
 _NUMBERS = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
 
@@ -85,7 +85,7 @@ class Chain:
         self._state = [(held, key, held[key], *_version(held[key])) for held, key in found]
         self.tensors = [x for _, _, x, *_ in self._state if isinstance(x, torch.Tensor)]
         self._aliases = [x.detach() for x in self.tensors]  # no other tensor gets their addresses
-        self._probes = [_probe(x) for x in self._aliases if x.ndim == 2]
+        self._probes = [_probe(x) for x in self._aliases if x.ndim]
         _all_chains.add(self)
         # An instance may have a forward of its own.
         self._own: list[Any] = [x for y in map(vars, self.parts) for x in (y, *map(y.get, _HOOKS))]
@@ -328,10 +328,10 @@ register_optimizer_step_post_hook(_count_step)
 
 
 def _probe(x: torch.Tensor) -> tuple[Any, Any, Any]:
-    """Return a function that takes some nonzero values from the memory of a matrix, and both."""
+    """Return a function that takes some nonzero values from the memory of a tensor, and both."""
     if x.dtype not in _NUMBERS or x.layout != torch.strided or x.is_meta or not x.numel():
         return len, (), 0
-    found = x.nonzero() if x.count_nonzero() else torch.zeros(1, 2, dtype=torch.int64)
+    found = x.nonzero() if x.count_nonzero() else torch.zeros(1, x.ndim, dtype=torch.int64)
     some = found[torch.linspace(0, len(found) - 1, _PROBES).long()]
     places = (some * torch.tensor(x.stride())).sum(1).tolist()
     memory = (_NUMBERS[x.dtype] * (1 + max(places))).from_address(x.data_ptr())

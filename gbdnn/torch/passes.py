@@ -20,6 +20,7 @@ import ctypes
 import math
 import weakref
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -156,18 +157,20 @@ class _Call:
         self._given = [_AT["steps"][name] for name in _ROWS] + given
 
     def run(
-        self, steps: Any, threads: int, passes: int, rows: torch.Tensor, out: torch.Tensor,
+        self, compiled: Any, threads: int, passes: int, rows: torch.Tensor, out: torch.Tensor,
         memory: torch.Tensor, buffer: torch.Tensor, given: list[int],
     ) -> None:  # fmt: skip
-        """Run passes that read and write rows."""
+        """Run passes that read and write rows, if possible on PyTorch's own threads."""
         words = self._words.copy()
         at = word(words)
         words += np.array([0, at, memory.data_ptr(), buffer.data_ptr()])[self._origins]
         ends = out.data_ptr(), out.shape[1]
         words[self._given] = [passes, rows.data_ptr(), *rows.stride(), *ends, *given]
-        on_threads(
-            threads, lambda thread: steps(at, thread), stop=lambda: None, all_needed=threads > 1
-        )
+        team = private.TEAM if threads > 1 else []
+        if team and compiled["steps_on_team"](at, *team):
+            return
+        steps = partial(compiled["steps"], at)
+        on_threads(threads, steps, stop=lambda: None, all_needed=threads > 1)
 
 
 class _Plan:
@@ -179,7 +182,7 @@ class _Plan:
         self.sizes = sizes = [layers[0].nrows, *(e.ncols for e in layers)]
         self.batch, self.orders = batch, [(e.nedges, e.taken, e.inverse) for e in layers]
         self.stride, self.shares = (min(lines, SHARE_LINES) | 1) * lanes, -(-lines // SHARE_LINES)
-        self.threads, self._steps = threads, required(dtype)["steps"]
+        self.threads, self._compiled = threads, required(dtype)
         limits = np.array([[-np.inf, np.nan], [0, np.nan]], dtype)  # infinity has a gradient
         low = word(limits) + np.array(relu, np.int64) * limits.strides[0]
         forward = Record.joined([e.forward_record() for e in layers])
@@ -281,7 +284,7 @@ class _Plan:
         given = _addresses(weights) + [self._none if b is None else b.data_ptr() for b in bias]
         given += [b is not None for b in bias]
         if self.batch:
-            self._forward.run(self._steps, self.threads, _FORWARD, x, out, memory, last, given)
+            self._forward.run(self._compiled, self.threads, _FORWARD, x, out, memory, last, given)
         if self._moved:
             self._spare[:] = [buffer]
         return out, memory
@@ -303,7 +306,7 @@ class _Plan:
         if self.batch:
             passes = _BACKWARD | (CONSTANTS["INPUT_GRADIENT"] if needs_dx else 0)
             given = _addresses([*weights, *found, *db])
-            self._backward.run(self._steps, self.threads, passes, d, dx, memory, scratch, given)
+            self._backward.run(self._compiled, self.threads, passes, d, dx, memory, scratch, given)
         if self.batch and self._moved:
             for (_, _, x), g, part in zip(self.orders, dw, found, strict=True):
                 if x is not None:

@@ -121,8 +121,8 @@ def accelerate(
     Notes
     -----
     Weights that are replaced, changed in place or by an optimizer are compiled again by the next
-    call without gradients. Changes of ``weight.data`` and of NumPy views of it are noticed if they
-    change most of a matrix; after others, call `accelerate` again. Sparse tensors become dense.
+    call without gradients. Changes of ``.data`` and of NumPy views are noticed if they change most
+    of a weight or bias; after others, call `accelerate` again. Sparse tensors become dense.
 
     Examples
     --------

@@ -128,3 +128,30 @@ int64_t steps(const struct steps *job, int64_t thread)
     }
     return done;
 }
+
+/* A job for the threads of an OpenMP team, and OpenMP's functions. */
+struct team {
+    const struct steps *job;
+    int (*number)(void), (*size)(void);
+    int64_t is_too_small;
+};
+
+static void take_part(void *given)
+{
+    struct team *team = given;
+    const int64_t threads = team->job->threads, thread = team->number();
+    if (team->size() < threads)
+        atomic_write(&team->is_too_small, 1);
+    else if (thread < threads)
+        steps(team->job, thread);
+}
+
+/* Do steps on the calling thread's OpenMP team, of its usual size: another one would end threads.
+   The functions are libgomp's GOMP_parallel, omp_get_thread_num and omp_get_num_threads. Return
+   whether there were enough threads; otherwise nothing was done. */
+int64_t steps_on_team(const struct steps *job, int64_t parallel, int64_t number, int64_t size)
+{
+    struct team team = {job, (int (*)(void))number, (int (*)(void))size, 0};
+    ((void (*)(void (*)(void *), void *, unsigned, unsigned))parallel)(take_part, &team, 0, 0);
+    return !team.is_too_small;
+}
