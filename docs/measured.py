@@ -92,6 +92,7 @@ def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 KINDS = {
     "real-networks": _real_networks,
+    "single-layers": _real_networks,
     "accelerate": _accelerate,
     "graph": _graph,
     "training-steps": _steps,

@@ -60,6 +60,7 @@ def made() -> dict[str, str]:
     threads = list(found.values())
     measured = {
         "real-networks": _real_networks,
+        "single-layers": _single_layers,
         "accelerate": _accelerate,
         "graph": _graph,
         "training-steps": _steps,
@@ -194,6 +195,19 @@ def _real_networks(cells: list[dict[str, Any]]) -> str:
     return table(head, rows, left=4)
 
 
+def _single_layers(cells: list[dict[str, Any]]) -> str:
+    """Return the ms of `compile`, and how much longer `infer` and the other programs take."""
+    names = list(cells[0]["ms"])
+    names.sort(key=lambda name: name not in ("compiled", "infer"))
+    rows = [
+        [cell["network"], short(cell["ms"]["compiled"])]
+        + [_times(cell["ms"][name] / cell["ms"]["compiled"]) for name in names[1:]]
+        for cell in cells
+    ]
+    head = ["layer", "`compile`, ms", "`infer`, times", *(f"{_NAMES[x]}, times" for x in names[2:])]
+    return table(head, rows)
+
+
 def _slower(found: dict[str, Any]) -> str:
     """Return the measurements in which another program was faster."""
     rows = []
@@ -232,11 +246,12 @@ def _graph(cells: list[dict[str, Any]]) -> str:
 
 def over_best(times: dict[str, float]) -> float:
     """Return the time of the fastest other program, divided by gbdnn's."""
-    return min(time for name, time in times.items() if name != "gbdnn") / times["gbdnn"]
+    others = times.keys() - {"gbdnn", "sparse_sequential"}
+    return min(times[name] for name in others) / times["gbdnn"]
 
 
 def _steps(cells: list[dict[str, Any]]) -> str:
-    names = ("gbdnn", "torch_mask", "torch_csr", "sparselab", "sparseprop")
+    names = ("gbdnn", "sparse_sequential", "torch_mask", "torch_csr", "sparselab", "sparseprop")
     head = ["network", "edges", "threads", *(_NAMES[name] for name in names), "speed-up"]
     rows = []
     for cell in cells:

@@ -73,7 +73,8 @@ MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge 
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
 DENSE_LAYER = 0.62  # density of the weights from which a layer is computed as dense
-DENSE_SINGLE = 0.36  # the same for a single input, or half of it
+DENSE_SINGLE = 0.17  # the same for a single input and weights that stay in the caches
+DENSE_SINGLE_FAR = 0.28  # ... or that do not
 PANEL_EDGES = 18  # edges of a neuron in the best panel, with up to 48 KiB of first-level cache
 LEAST_EDGES = 8  # the same that make up for storing sums between panels
 TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four edges
@@ -133,12 +134,12 @@ def dense_layer_pays(edges: int, nrows: int, ncols: int) -> bool:
 def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> float:
     """Return the density from which layers are computed as dense for a single input.
 
-    From the caches, dense rows are read in half the time of a block. `layers` has the edges, rows
-    and columns of each layer.
+    Dense rows are read faster from the caches. `layers` has the edges, rows and columns of each
+    layer.
     """
-    least = DENSE_SINGLE / 2
-    dense = sum(n * m for edges, n, m in layers if edges >= int(least * n * m))
-    return DENSE_SINGLE if dense * itemsize > SINGLE_SHARE * machine().caches[2] else least
+    dense = sum(n * m for edges, n, m in layers if edges >= int(DENSE_SINGLE * n * m))
+    is_far = dense * itemsize > SINGLE_SHARE * machine().caches[2]
+    return DENSE_SINGLE_FAR if is_far else DENSE_SINGLE
 
 
 def single_layer(edges: int, nrows: int, ncols: int) -> float:

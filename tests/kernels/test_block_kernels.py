@@ -120,14 +120,14 @@ def test_reordering_changes_no_answer_and_no_edge():
     assert (places[-1] == np.arange(40)).all()
 
 
-def test_for_single_inputs_half_the_density_is_dense_in_the_caches(monkeypatch):
+def test_for_single_inputs_layers_in_the_caches_are_dense_from_a_lower_density(monkeypatch):
     third = round(4 * 512 * 512 / costs.SINGLE_SHARE)
     machine = machine_module.machine()._replace(caches=(1 << 15, 1 << 19, third))
     monkeypatch.setattr(machine_module, "_current", machine)
     half, sparse = 512 * 512 // 2, (10, 4096, 4096)
-    assert costs.single_density([(half, 512, 512), sparse], 4) == costs.DENSE_SINGLE / 2
-    assert costs.single_density([(half, 512, 512), sparse], 8) == costs.DENSE_SINGLE
-    assert costs.single_density([(half, 512, 512)] * 2, 4) == costs.DENSE_SINGLE
+    assert costs.single_density([(half, 512, 512), sparse], 4) == costs.DENSE_SINGLE
+    assert costs.single_density([(half, 512, 512), sparse], 8) == costs.DENSE_SINGLE_FAR
+    assert costs.single_density([(half, 512, 512)] * 2, 4) == costs.DENSE_SINGLE_FAR
 
 
 def test_the_cheaper_kernel_is_chosen():
