@@ -144,7 +144,7 @@ def test_short_calls_are_named():
     """Their speed-ups are those of waking threads, too."""
     of = study()
     runs = [replace(run, seconds=run.seconds / 2) for run in of.runs]
-    wanted = "Waking threads counts in calls of less than 20 ms: fused."
+    wanted = "Waking threads is a part of calls below 20 ms: fused."
     assert wanted in Scaling(runs, machine=MACHINE).conclusions
     assert wanted not in of.conclusions
 

@@ -182,7 +182,8 @@ class Scaling:
             r["program"] for r in rows if r["threads"] > 1 and r["seconds"] < _SHORT
         )
         if short:
-            found.append(f"Waking threads counts in calls of less than 20 ms: {', '.join(short)}.")
+            least = f"{1000 * _SHORT:.0f} ms"
+            found.append(f"Waking threads is a part of calls below {least}: {', '.join(short)}.")
         for program, share in self.serial_shares.items():
             text = "{:.1%} ({:.1%}, {:.1%})".format(*share)
             found.append(f"{program}: serial share {text} by Amdahl's law.")

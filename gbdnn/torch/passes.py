@@ -105,13 +105,13 @@ def edges_of(
     """Return the pattern of index tensors, derived again after any change."""
     found, form = _known.get(col), (rows, dtype)
     known = found[1] if found and found[0] == form else {}
-    in_panels = next(iter(known), False) if in_panels is None else in_panels
-    if (edges := known.get(in_panels)) and edges.has_indices(crow, col):
-        return edges
-    if edges or not known:
+    first = next(iter(known.values()), None)  # all are of the same indices
+    if first is None or not first.has_indices(crow, col):
         found = _known[col] = form, {}, []
     _, known, uses = found
-    known[in_panels] = _Edges(crow, col, rows, dtype, uses, in_panels)
+    in_panels = next(iter(known), False) if in_panels is None else in_panels
+    if in_panels not in known:
+        known[in_panels] = _Edges(crow, col, rows, dtype, uses, in_panels)
     return known[in_panels]
 
 
@@ -167,7 +167,7 @@ class _Call:
         ends = out.data_ptr(), out.shape[1]
         words[self._given] = [passes, rows.data_ptr(), *rows.stride(), *ends, *given]
         team = private.TEAM if threads > 1 else []
-        if team and compiled["steps_on_team"](at, *team):
+        if team and compiled["steps_on_team"](at, torch.get_num_threads(), *team):
             return
         steps = partial(compiled["steps"], at)
         on_threads(threads, steps, stop=lambda: None, all_needed=threads > 1)

@@ -38,10 +38,11 @@ _HOOKS_OF_ALL = tuple(getattr(modules, "_global" + name) for name in _HOOKS)
 
 
 def _team() -> list[int]:
-    """Return libgomp's functions that `steps_on_team` takes, if PyTorch has loaded libgomp."""
+    """Return libgomp's functions that `steps_on_team` takes, if libgomp is loaded."""
+    names = "GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads"
     try:
         openmp = ctypes.CDLL("libgomp.so.1", os.RTLD_NOLOAD)
-        found = openmp.GOMP_parallel, openmp.omp_get_thread_num, openmp.omp_get_num_threads
+        found = [getattr(openmp, name) for name in names]
     except (AttributeError, OSError):  # on macOS, or another OpenMP
         return []
     return [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found]

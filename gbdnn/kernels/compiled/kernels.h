@@ -236,8 +236,8 @@ EXPORT void assist_single(struct job *job, int64_t number, int64_t spins);
 EXPORT int64_t gather(const struct product *product, int64_t first, int64_t last);
 
 EXPORT int64_t steps(const struct steps *job, int64_t thread);
-EXPORT int64_t steps_on_team(const struct steps *job, int64_t parallel, int64_t number,
-                             int64_t size);
+EXPORT int64_t steps_on_team(const struct steps *job, int64_t usual, int64_t parallel,
+                             int64_t number, int64_t size, int64_t most);
 
 /* ------------------------------------------------------------------------------------------------
    Functions that several files call

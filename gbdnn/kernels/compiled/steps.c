@@ -147,11 +147,15 @@ static void take_part(void *given)
 }
 
 /* Do steps on the calling thread's OpenMP team, of its usual size: another one would end threads.
-   The functions are libgomp's GOMP_parallel, omp_get_thread_num and omp_get_num_threads. Return
-   whether there were enough threads; otherwise nothing was done. */
-int64_t steps_on_team(const struct steps *job, int64_t parallel, int64_t number, int64_t size)
+   The functions are libgomp's GOMP_parallel, omp_get_thread_num, omp_get_num_threads and
+   omp_get_max_threads. Return 0, with nothing done, if the team is another one than that of `usual`
+   threads, or gets fewer threads than the steps need. */
+int64_t steps_on_team(const struct steps *job, int64_t usual, int64_t parallel, int64_t number,
+                      int64_t size, int64_t most)
 {
     struct team team = {job, (int (*)(void))number, (int (*)(void))size, 0};
+    if (((int (*)(void))most)() != usual)
+        return 0;
     ((void (*)(void (*)(void *), void *, unsigned, unsigned))parallel)(take_part, &team, 0, 0);
     return !team.is_too_small;
 }
