@@ -137,6 +137,7 @@ def constants(quick: bool) -> dict[str, float]:
     arrays, which is expensive on some virtual machines.
     """
     import gbdnn
+    from gbdnn.kernels.dense_product import multiply, target
 
     neurons, inputs, rounds = (128, 64, 1) if quick else (1024, 960, 4)
     X = features(inputs, neurons) + 1
@@ -149,7 +150,8 @@ def constants(quick: bool) -> dict[str, float]:
     def by_edge(kernel: Callable[[list[Any]], Callable[[], object]]) -> float:
         return (ns(kernel(some[128])) - ns(kernel(some[32]))) / 96
 
-    rows, W = [], some[neurons][0][0].toarray()
+    rows, Z = [], target(np.empty_like(X), X[0])
+    first = network(some[neurons])[0]
     for edges in (32, 128):
         net = network(some[edges][:1])
         for filled in (0.01, 0.03, 0.1):
@@ -163,7 +165,7 @@ def constants(quick: bool) -> dict[str, float]:
         "full": by_edge(lambda layers: inferred(network(layers), X, "full")),
         "fused": by_edge(lambda layers: compiled(layers, X)),
         "dense": ns(compiled(some[neurons], X)) / neurons,
-        "product": ns(lambda: X @ W) * 4 / neurons,
+        "product": ns(lambda: multiply(first, X, Z, 1)) * 4 / neurons,
         "entry": float(entries @ (1 - products) / (entries @ entries)),
     }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,13 +24,15 @@ from gbdnn.errors import TooLargeError
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.forks import renewed
 from gbdnn.runtime.ownership import owned
+from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["Answer", "matrix_of"]
 
 _AT_ONCE = 256  # rows copied or converted at a time
+_SCANNED = 4096  # rows whose zeros are found at a time
 _LEAST = 32 << 20  # bytes of sparse rows from which they are copied to a map
 _MAPS = 64  # approximate number of copies
 _LARGE = 64 << 20  # allocations from this size return to the system anyway
@@ -195,13 +198,22 @@ class Answer:
                 self._to_array = some and dense_pays(self._elements, self._entries)
 
 
-def matrix_of(values: np.ndarray, *, sparse: bool = False) -> gb.Matrix:
+def matrix_of(values: np.ndarray, *, sparse: bool = False, nthreads: int = 1) -> gb.Matrix:
     """Return an array as a matrix without stored zeros, taking ownership.
 
     The matrix is sparse if `sparse` or if it has few entries.
     """
-    present = values != 0
-    entries = int(np.count_nonzero(present))
+    present, found = np.empty(values.shape, bool), list[int]()
+
+    def find(starts: Iterable[int]) -> None:
+        for start in starts:
+            some = slice(start, start + _SCANNED)
+            np.not_equal(values[some], 0, out=present[some])
+            found.append(int(np.count_nonzero(present[some])))
+
+    starts = range(0, len(values), _SCANNED)
+    find(starts) if nthreads == 1 else share(nthreads, deque(starts), find)
+    entries = sum(found)
     if sparse or not entries or not dense_pays(values.size, entries):
         return SparseRows.from_array(values).matrix()
     return _imported(values, present, entries)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn.arrays.answer import matrix_of
+from gbdnn.arrays.checks import are_finite
 from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_held, dtype_of, shape_of
 from gbdnn.arrays.sources import is_source
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.runtime.optional import if_imported, require
+from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import graphblas as gb
 
@@ -77,9 +80,12 @@ def form_of(X: Any, what: str) -> tuple[int, int, np.dtype]:
 
 
 def as_array(
-    X: RowSource, some: np.ndarray | None = None, columns: slice = slice(None)
+    X: RowSource, nthreads: int, some: np.ndarray | None = None, columns: slice = slice(None)
 ) -> np.ndarray:
-    """Return rows of a source, all or those of some nodes (ascending), as a C-ordered array."""
+    """Return rows of a source, all or those of some nodes (ascending), as a C-ordered array.
+
+    Threads check that all values are finite.
+    """
     dense, width = X.dense_rows, len(range(X.ncols)[columns])
     if dense is not None and some is None:
         array = np.ascontiguousarray(dense(0, X.nrows)[:, columns])
@@ -93,10 +99,15 @@ def as_array(
             if some is not None:
                 rows = rows[some[to : np.searchsorted(some, stop)] - start]
             array[to : to + len(rows)] = rows[:, columns]
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = array.sum()
-    if not np.isfinite(total):
-        _ = X.largest  # raises if a value is not finite
+    flags: list[bool] = []
+
+    def check(starts: Iterator[int]) -> None:
+        for start in starts:
+            flags.append(are_finite(array[start : start + _AT_ONCE]))
+
+    share(nthreads, deque(range(0, len(array), _AT_ONCE)), check)
+    if not all(flags):
+        _ = X.largest  # raises
     return array
 
 
@@ -106,6 +117,6 @@ def is_shared(Y: Any, X: Any) -> bool:
     return both and np.may_share_memory(X, Y)
 
 
-def as_answer(Y: np.ndarray) -> gb.Matrix:
+def as_answer(Y: np.ndarray, nthreads: int) -> gb.Matrix:
     """Return an array as a matrix without stored zeros, taking ownership of all but views."""
-    return matrix_of(Y if Y.base is None and Y.flags.carray else Y.copy())
+    return matrix_of(Y if Y.base is None and Y.flags.carray else Y.copy(), nthreads=nthreads)

@@ -35,11 +35,12 @@ from gbdnn.graph.convolution import as_convolutions
 from gbdnn.graph.features import as_answer, as_array, as_graph, kind_of
 from gbdnn.graph.neighbourhood import as_nodes, steps
 from gbdnn.kernels import costs
-from gbdnn.kernels.gather import Aggregate, Gather
+from gbdnn.kernels.dense_product import can_multiply, multiply, target
+from gbdnn.kernels.gather import BLOCK_ROWS, Aggregate, Gather
 from gbdnn.kernels.overflow import non_finite, require_finite
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.runtime.threads import engaged, restored
+from gbdnn.runtime.threads import available, engaged, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -96,17 +97,16 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         As for `gbdnn.infer`.
     engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
-        ``"auto"`` uses compiled code where the cost model prefers it, and NumPy's product for
-        weights with most of the possible edges. ``"graphblas"`` uses only GraphBLAS.
-        ``"fused"`` forces compiled code. ``"sparse"`` and ``"full"`` force this kernel for the
-        weights, and GraphBLAS for A.
+        ``"auto"`` uses compiled code where the cost model prefers it. ``"graphblas"`` uses only
+        GraphBLAS. ``"fused"`` forces compiled code. ``"sparse"`` and ``"full"`` force this kernel
+        for the weights, and GraphBLAS for A.
     memory : int or str, optional
         Budget in bytes, or with a unit, for the products of one layer; if it is too small, (A Y) W
         is computed in blocks of nodes. Stored features that do not fit are read in groups of
         columns. It does not include activations of all nodes after a layer or a copy of A.
         Default: 512 MiB for stored features, otherwise no limit.
     nthreads : int, optional
-        As for `gbdnn.infer`. NumPy's products use NumPy's threads.
+        As for `gbdnn.infer`.
     callback : callable, optional
         Called with a `LayerStats` after each layer, whose kernel is that of the product with A.
 
@@ -171,13 +171,14 @@ def infer(
         plan, read = steps(A, kind, convolutions, ids)
         if memory is None and is_source(X):
             memory = MEMORY
-        run = _Products(aggregate, engine, memory, nthreads)
+        threads = available()
+        run = _Products(aggregate, engine, memory, threads)
         # Sparse features stay sparse where the first layer's weights come first, or if they do not
         # fit as an array.
         stays = ids is None and convolutions and Y.dense_rows is None
         large = is_source(X) and count * features * kind.itemsize > run.memory
         if not (stays and (large or run.may_multiply_first(convolutions[0], plan[0]))):
-            Y = as_array(Y, read)
+            Y = as_array(Y, threads, read)
         for k, (layer, step) in enumerate(zip(convolutions, plan, strict=True)):
             began, before = perf_counter(), [Y]
             del Y
@@ -189,17 +190,18 @@ def infer(
                     callback(stats)
         if wanted is not None:
             Y = Y[wanted[1]]
-        return as_answer(Y)
+        return as_answer(Y, threads)
 
 
 class _Products:
     """The products of one call; parameters as for `infer`."""
 
     def __init__(
-        self, aggregate: Aggregate, engine: Engine, memory: int | None, nthreads: int | None
+        self, aggregate: Aggregate, engine: Engine, memory: int | None, nthreads: int
     ) -> None:
         self._aggregate, self._engine, self._nthreads = aggregate, engine, nthreads
         self.memory = sys.maxsize if memory is None else memory
+        self._gather: Gather | None = None
 
     def may_multiply_first(self, layer: Convolution, step: Step) -> bool:
         """Whether Y W can be computed before the product with A within `memory`."""
@@ -218,10 +220,11 @@ class _Products:
         info, rows, Y = layer.layer, step.rows, before.pop()
         if rows is None:
             Z = np.empty((len(Y) if isinstance(Y, np.ndarray) else Y.nrows, info.ncols), info.dtype)
-            self._times(k, Y, info, Z)
-            _finish(k, info, Z)
+            self._times(k, Y, info, Z, _bias(info), _limits(info))
             return Z, self._engine if self._engine in ("sparse", "fused") else "full"
-        gather = Gather(rows, self._aggregate, self._nthreads, self._engine)
+        gather = self._gather
+        if gather is None or gather.rows is not rows:
+            gather = self._gather = Gather(rows, self._aggregate, self._nthreads, self._engine)
         first = self.may_multiply_first(layer, step)
         if first and (not isinstance(Y, np.ndarray) or _multiplies_first(info, rows)):
             before.append(Y)
@@ -229,9 +232,8 @@ class _Products:
             return self._weights_first(k, layer, step, before, gather), gather.kernel
         if not isinstance(Y, np.ndarray):
             return self._by_columns(k, layer, Y, gather), gather.kernel
-        features = info.nrows + (2 * info.ncols if layer.self_weights is not None else 0)
         width = rows_within(
-            self.memory, features * info.dtype.itemsize, f"nodes at layer {k}",
+            self.memory, info.nrows * info.dtype.itemsize, f"nodes at layer {k}",
             least=_NARROWEST, most=min(_WIDEST, max(rows.nrows, 1)),
         )  # fmt: skip
         return self._edges_first(k, layer, step, Y, gather, width), gather.kernel
@@ -241,18 +243,12 @@ class _Products:
     ) -> np.ndarray:
         """Compute A (Y W): sums start at Y V + b and end as activations."""
         info, Y = layer.layer, held.pop()
-        nodes, features, dtype = gather.rows.nrows, info.ncols, info.dtype
-        T = self._times(k, Y, info, np.empty((gather.rows.ncols, features), dtype))
-        start = _bias(info)
-        if layer.self_weights is not None:
-            mine = Y if step.own is None else Y[step.own]
-            Z = self._times(k, mine, layer.self_weights, np.empty((nodes, features), dtype))
-            Z += start
-            start = Z
-            del mine
+        T, Z = (
+            np.empty((n, info.ncols), info.dtype) for n in (gather.rows.ncols, gather.rows.nrows)
+        )
+        self._times(k, Y, info, T, np.zeros(info.ncols, info.dtype))
+        start = self._start(k, layer, step, Y, Z, _WIDEST)
         del Y
-        if layer.self_weights is None:
-            Z = np.empty((nodes, features), dtype)
         low, high = _limits(info)
         if not gather.into(gather.operand(T), Z, start, low=low, high=high):
             raise non_finite(k, info)
@@ -261,21 +257,22 @@ class _Products:
     def _edges_first(
         self, k: int, layer: Convolution, step: Step, Y: np.ndarray, gather: Gather, width: int
     ) -> np.ndarray:
-        """Compute (A Y) W in blocks of `width` nodes."""
-        info, count = layer.layer, gather.rows.nrows
-        Z = np.empty((count, info.ncols), info.dtype)
-        block = np.empty((width, info.nrows), info.dtype)
-        operand, nothing = gather.operand(Y), np.zeros(info.nrows, info.dtype)
+        """Compute (A Y) W in blocks of up to `width` nodes."""
+        info, count, (low, high) = layer.layer, gather.rows.nrows, _limits(layer.layer)
+        Z, operand = np.empty((count, info.ncols), info.dtype), gather.operand(Y)
+        start = self._start(k, layer, step, Y, Z, width)
+        if gather.kernel == "fused" and can_multiply(info):
+            most = max(1, width // BLOCK_ROWS)
+            if not gather.into(operand, Z, start, low=low, high=high, then=info, most=most):
+                raise non_finite(k, info)
+            return Z
+        block, nothing = np.empty((width, info.nrows), info.dtype), np.zeros(info.nrows, info.dtype)
         for first in range(0, count, width):
             last = min(first + width, count)
-            part, target = block[: last - first], Z[first:last]
+            part, result = block[: last - first], Z[first:last]
             if not gather.into(operand, part, nothing, first=first, last=last):
                 raise non_finite(k, info)
-            self._times(k, part, info, target)
-            if layer.self_weights is not None:
-                mine = Y[first:last] if step.own is None else Y[step.own[first:last]]
-                target += self._times(k, mine, layer.self_weights, np.empty_like(target))
-            _finish(k, info, target)
+            self._times(k, part, info, result, result if start is Z else start, (low, high))
         return Z
 
     def _by_columns(self, k: int, layer: Convolution, Y: Any, gather: Gather) -> np.ndarray:
@@ -283,61 +280,76 @@ class _Products:
         info, nodes = layer.layer, gather.rows.nrows
         each = 2 * nodes * info.dtype.itemsize
         width = rows_within(self.memory, each, f"features at layer {k}", least=1, most=info.nrows)
-        Z, T = (np.zeros((nodes, info.ncols), info.dtype) for _ in range(2))
+        Z = np.broadcast_to(_bias(info), (nodes, info.ncols)).copy()
         for first in range(0, info.nrows, width):
             some = slice(first, min(first + width, info.nrows))
-            part = as_array(Y, columns=some)
+            part = as_array(Y, self._nthreads, columns=some)
             gathered, nothing = np.empty_like(part), np.zeros(part.shape[1], info.dtype)
             if not gather.into(gather.operand(part), gathered, nothing):
                 raise non_finite(k, info)
             for array, of in ((gathered, info), (part, layer.self_weights)):
                 if of is not None:
                     W = Layer(of.W[some, :].new(), activation="identity")
-                    Z += self._times(k, array, W, T)
-        _finish(k, info, Z)
+                    self._times(k, array, W, Z, Z)
+        return np.clip(Z, *_limits(info), out=Z)
+
+    def _start(
+        self, k: int, layer: Convolution, step: Step, Y: Any, Z: np.ndarray, width: int
+    ) -> np.ndarray:
+        """Return what sums start at: the bias, or Y V + b, which is written to Z."""
+        V, b = layer.self_weights, _bias(layer.layer)
+        if V is None:
+            return b
+        if step.own is None:
+            self._times(k, Y, V, Z, b)
+            return Z
+        for first in range(0, len(Z), width):
+            some = slice(first, first + width)
+            self._times(k, Y[step.own[some]], V, Z[some], b)
         return Z
 
-    def _times(self, k: int, Y: Any, layer: Layer, out: np.ndarray) -> np.ndarray:
-        """Write Y W to `out`: by NumPy if engine="auto" and both are dense, else by `infer`."""
+    def _times(
+        self, k: int, Y: Any, layer: Layer, out: np.ndarray, start: np.ndarray,
+        limits: tuple[float, float] = (-np.inf, np.inf),
+    ) -> None:  # fmt: skip
+        """Compute out = min(max(start + Y W, low), high): in compiled code, or by `infer`.
+
+        `start`, of shape (features,) or that of `out`, may be `out`.
+        """
         is_array = isinstance(Y, np.ndarray)
-        if self._engine == "auto" and is_array and _is_dense(layer):
-            with np.errstate(over="ignore", invalid="ignore"):
-                return np.matmul(Y, layer.prepared(_dense), out=out)
+        if self._engine in ("auto", "fused") and is_array and can_multiply(layer):
+            if not multiply(layer, Y, target(out, start, *limits), self._nthreads):
+                raise non_finite(k, layer)
+            return
         chain, memory = layer.prepared(_chain), min(self.memory, MEMORY)
         each = layer.dtype.itemsize * (layer.nrows + layer.ncols)
         step = rows_within(memory, each, f"nodes at layer {k}", least=_NARROWEST, most=_AT_ONCE)
-        for start in range(0, len(out), step):
-            stop = min(start + step, len(out))
-            part = Y[start:stop] if is_array else Y.sparse_rows(start, stop).with_ids()
+        for first in range(0, len(out), step):
+            last = min(first + step, len(out))
+            part = Y[first:last] if is_array else Y.sparse_rows(first, last).with_ids()
             X = as_source(part, layer.dtype)
             try:
-                out[start:stop] = to_array(
+                found = to_array(
                     infer_network(
                         chain, X, engine=self._engine, memory=MEMORY, nthreads=self._nthreads
                     )
                 )
             except NonFiniteError:
                 raise non_finite(k, layer) from None
-        return out
-
-
-def _is_dense(layer: Layer) -> bool:
-    return costs.dense_layer_pays(layer.edges, *layer.shape)
+            Z = np.add(found, start[first:last] if start.ndim == 2 else start, out=out[first:last])
+            require_finite(k, layer, Z)
+            np.clip(Z, *limits, out=Z)
 
 
 def _multiplies_first(info: Layer, rows: SparseRows) -> bool:
     """Whether A (Y W) is expected to be faster than (A Y) W."""
-    row = info.edges * (costs.speeds().product if _is_dense(info) else costs.speeds().fused)
+    # Of equal costs, (A Y) W is faster with dense weights, since A Y stays in the caches.
+    is_dense = costs.dense_layer_pays(info.edges, *info.shape)
+    row = info.edges * (costs.speeds().product if is_dense else costs.speeds().fused)
     gathered = rows.nvals * costs.MOVE
     later = rows.ncols * row + gathered * info.ncols
-    return later <= rows.nrows * row + gathered * info.nrows
-
-
-def _finish(k: int, layer: Layer, Z: np.ndarray) -> None:
-    """Compute Z = min(max(Z + b, 0), clip) in place."""
-    Z += _bias(layer)
-    require_finite(k, layer, Z)
-    np.clip(Z, *_limits(layer), out=Z)
+    first = rows.nrows * row + gathered * info.nrows
+    return later < first or (later == first and not is_dense)
 
 
 def _bias(layer: Layer) -> np.ndarray:
@@ -347,10 +359,6 @@ def _bias(layer: Layer) -> np.ndarray:
 def _limits(layer: Layer) -> tuple[float, float]:
     low = 0.0 if layer.activation == "relu" else -np.inf
     return low, np.inf if layer.clip is None else layer.clip
-
-
-def _dense(layer: Layer) -> np.ndarray:
-    return layer.W.to_dense(fill_value=0, dtype=layer.W.dtype)
 
 
 def _chain(layer: Layer) -> Network:

@@ -24,7 +24,7 @@ from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
 from gbdnn.graph.features import as_answer, as_array, as_graph, form_of, is_shared, kind_of
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.runtime.first_use import gb
-from gbdnn.runtime.threads import engaged, restored
+from gbdnn.runtime.threads import available, engaged, restored
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
@@ -199,9 +199,9 @@ def propagate(
     features, own = kind_of(X, nodes)
     wanted = _common(A, own, "X") if dtype is None else as_dtype(dtype)
     with restored(), engaged(nthreads):
-        source = as_source(X, wanted)
+        source, threads = as_source(X, wanted), available()
         rows = as_rows(A, what="A", dtype=wanted)
-        gather = Gather(rows, aggregate, nthreads, engine)
+        gather = Gather(rows, aggregate, threads, engine)
         width, every = features, features * (hops + 1 if all_hops else 1)
         if is_source(X):
             each = 2 * nodes * wanted.itemsize
@@ -210,7 +210,7 @@ def propagate(
         Y, nothing = np.empty((nodes, 0), wanted), np.zeros(width, wanted)
         for first in range(0, features, max(width, 1)):
             some = slice(first, min(first + width, features))
-            Y = as_array(source, columns=some)
+            Y = as_array(source, threads, columns=some)
             for hop in range(hops + 1):
                 Z, at = None, first + (features * hop if all_hops else 0)
                 if parts is not None and (all_hops or hop == hops):
@@ -226,7 +226,7 @@ def propagate(
         found = Y if parts is None else parts
         if isinstance(X, np.ndarray):
             return found.copy() if is_shared(found, X) else found
-        return as_answer(found)
+        return as_answer(found, threads)
 
 
 def spmm(
@@ -280,13 +280,14 @@ def spmm(
         raise ShapeError(f"A is {nrows} x {inner} but Y is {rows} x {features}")
     wanted = _common(A, own, "Y")
     with restored(), engaged(nthreads):
+        threads = available()
         with naming("Y"):
-            operand = as_array(as_source(Y, wanted))
-        gather = Gather(as_rows(A, what="A", dtype=wanted), "sum", nthreads, engine)
+            operand = as_array(as_source(Y, wanted), threads)
+        gather = Gather(as_rows(A, what="A", dtype=wanted), "sum", threads, engine)
         Z = np.empty((nrows, features), wanted)
         if not gather.into(gather.operand(operand), Z, np.zeros(features, wanted)):
             raise NonFiniteError(f"A Y overflows {wanted}")
-        return Z if isinstance(Y, np.ndarray) else as_answer(Z)
+        return Z if isinstance(Y, np.ndarray) else as_answer(Z, threads)
 
 
 def _common(A: MatrixLike, own: Any, x: str) -> np.dtype:

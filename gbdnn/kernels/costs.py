@@ -54,7 +54,7 @@ class Speeds(NamedTuple):
     full: float  # full kernel
     fused: float
     dense: float  # dense layer in the fused kernel, which reads no row numbers
-    product: float  # NumPy's matrix product
+    product: float  # dense weights of a graph convolution
     entry: float  # product of the sparse kernel
 
 

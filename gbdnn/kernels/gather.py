@@ -1,10 +1,12 @@
 """Aggregation of neighbour features: the product of a graph's matrix with a full one.
 
     Z = A Y                          plus_times; or max_second, min_second
+    Z = Z W                          optional, with dense weights
     Z = min(max(Z + start, low), high)
 
 A(i, j) is the weight of the edge from j to i. `gathered`, the reference, is one GraphBLAS
-expression. For plus_times, compiled code (``compiled/gather.c``) computes one row of A at a time.
+expression. For plus_times, compiled code (``compiled/gather.c``) computes one row of A at a time,
+and multiplies some rows with dense weights while they are in the cache.
 Threads share the edges rather than the nodes: rows with very many edges are split into pieces that
 are summed separately. The split depends on A only, so results are bitwise independent of the number
 of threads.
@@ -21,20 +23,23 @@ import numpy as np
 from gbdnn.arrays.checks import are_finite
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels.compiled.loading import functions, required
-from gbdnn.kernels.compiled.record import Record
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.dense_product import product, target
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.ownership import owned
-from gbdnn.runtime.threads import available, on_threads, share
+from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gbdnn.model.layer import Layer
 
-__all__ = ["Aggregate", "Gather", "gathered"]
+__all__ = ["BLOCK_ROWS", "Aggregate", "Gather", "gathered"]
 
 Aggregate = Literal["sum", "max", "min"]
 
-SHARE = 1 << 16  # edges and nodes of a thread's unit of work
+BLOCK_ROWS = CONSTANTS["BLOCK_ROWS"]
+SHARE = 1 << 14  # edges and nodes of a thread's unit of work
 HEAVY = 1 << 17  # edges from which a node's row is split into pieces of SHARE
 PIECE = 1 << 22  # bytes that a thread of GraphBLAS uses at a time, or for a node
 
@@ -66,14 +71,12 @@ class Gather:
     """Products of a graph's matrix, given by its rows, with full matrices.
 
     The engines ``"auto"`` and ``"fused"`` compute sums in compiled code, the others in GraphBLAS.
-    `nthreads` defaults to that of the engaged GraphBLAS Context, or of the configuration.
     """
 
     def __init__(
-        self, rows: SparseRows, aggregate: Aggregate, nthreads: int | None, engine: str = "auto"
+        self, rows: SparseRows, aggregate: Aggregate, nthreads: int, engine: str = "auto"
     ) -> None:
-        self.rows, self._aggregate = rows, aggregate
-        self._nthreads = available() if nthreads is None else nthreads
+        self.rows, self._aggregate, self._nthreads = rows, aggregate, nthreads
         self._compiled: Callable[..., int] | None = None
         if aggregate == "sum" and engine in ("auto", "fused"):
             kernels = required if engine == "fused" else functions
@@ -96,19 +99,21 @@ class Gather:
     def into(
         self, Y: Any, Z: np.ndarray, start: np.ndarray, *, low: float = -np.inf,
         high: float = np.inf, first: int = 0, last: int | None = None,
+        then: Layer | None = None, most: int = 1,
     ) -> bool:  # fmt: skip
         """Write rows `first` to `last` (exclusive) of the product; return whether all are finite.
 
         Y is the result of `operand`; Z has shape (last - first, features). `start`, of shape
         (features,) or that of Z, is added to the product and may be Z; `low` and `high` limit the
-        result.
+        result. The kernel ``"fused"`` multiplies with the weights of a dense layer `then`, on up to
+        `most` threads, each of which stores `BLOCK_ROWS` rows of A Y.
         """
         last = self.rows.nrows if last is None else last
         if first == last or not Z.shape[1]:
             return True
         if self._compiled is None:
             return self._plain(Y, Z, start, (low, high), first, last)
-        return self._fused(self._compiled, Y, Z, start, (low, high), first, last)
+        return self._fused(self._compiled, Y, Z, start, (low, high), first, last, then, most)
 
     def _plain(
         self, Y: gb.Matrix, Z: np.ndarray, start: np.ndarray, limits: tuple[float, float],
@@ -137,60 +142,45 @@ class Gather:
 
     def _fused(
         self, gather: Callable[..., Any], Y: np.ndarray, Z: np.ndarray, start: np.ndarray,
-        limits: tuple[float, float], first: int, last: int,
+        limits: tuple[float, float], first: int, last: int, then: Layer | None, most: int,
     ) -> bool:  # fmt: skip
         """Compute units of rows, and pieces of heavy rows, on threads; then add the pieces."""
-        rows, size, features = self.rows, Z.itemsize, Z.shape[1]
-        indptr, step = rows.indptr.view(np.int64), start.strides[0] if start.ndim == 2 else 0
+        rows, features = self.rows, Y.shape[1]
+        indptr = rows.indptr.view(np.int64)[first : last + 1]
         source: dict[str, Any] = {
             "columns": rows.columns, "features": features,
             "weights": rows.values[:1] if rows.is_iso else rows.values,
-            "weight_step": not rows.is_iso, "Y": Y, "stride": Y.strides[0] // size,
+            "weight_step": not rows.is_iso, "Y": Y, "stride": Y.strides[0] // Y.itemsize,
         }  # fmt: skip
-        target = {
-            "start": start, "start_stride": step // size, "Z": Z, "z_stride": Z.strides[0] // size,
-            "low": float(limits[0]), "high": float(limits[1]),
-        }  # fmt: skip
-
-        def record(**members: Any) -> Record:
-            """Return a record with rows counted from 0, of which the first is in Z and `start`."""
-            made = Record("product", **target, **members)
-            made.array["start"] -= first * step
-            made.array["Z"] -= first * Z.strides[0]
-            return made
-
+        alone = target(np.empty((1, features), Y.dtype), np.zeros(features, Y.dtype))
+        result = target(Z, start, *limits)
+        if then is not None:
+            result = alone | {"next": product(then, None, result)}
         cuts = np.unique(self._cuts.clip(first, last))
         heavy = self._heavy[(self._heavy >= first) & (self._heavy < last)]
-        product = record(**source, indptr=indptr)
-        ranges = zip(cuts[:-1].tolist(), cuts[1:].tolist(), np.isin(cuts[:-1], heavy), strict=True)
-        work = [(product, a, b) for a, b, is_heavy in ranges if not is_heavy]
-        nothing, sums = np.zeros(features, Z.dtype), []
-        for k in heavy:
+        light, cuts, heavy = ~np.isin(cuts[:-1], heavy), cuts - first, heavy - first
+        made = Record("product", **source, **result, indptr=indptr)
+        units = np.column_stack((cuts[:-1], cuts[1:]))[light].tolist()
+        work, sums = [(made, a, b) for a, b in units], []
+        for k in heavy:  # the same product, with the pieces as neighbours
             pieces = np.append(np.arange(indptr[k], indptr[k + 1], SHARE), indptr[k + 1])
-            parts = np.empty((len(pieces) - 1, features), Z.dtype)
-            sums.append((k, parts))
-            product = Record(
-                "product", **source, indptr=pieces, start=nothing, Z=parts, z_stride=features,
-                low=-np.inf, high=np.inf,
-            )  # fmt: skip
-            work[:0] = [(product, p, p + 1) for p in range(len(parts))]
-        left, flags = iter(work), []
-
-        def run(_: int) -> None:
-            for product, a, b in left:
-                flags.append(gather(product, a, b))
-
-        def stop() -> None:
-            for _ in left:
-                pass
-
-        on_threads(max(1, min(self._nthreads, len(work))), run, stop=stop)
-        for k, parts in sums:  # the same product, with the pieces as neighbours
+            parts = np.empty((len(pieces) - 1, features), Y.dtype)
+            made = Record("product", **source, **alone | {"Z": parts}, indptr=pieces)
+            work[:0] = [(made, p, p + 1) for p in range(len(parts))]
             place, ends = np.array([k]), np.array([0, len(parts)])
-            numbers, one = np.arange(len(parts), dtype=np.uint64), np.ones(1, Z.dtype)
-            product = record(
-                indptr=ends, columns=numbers, weights=one, places=place, Y=parts, stride=features,
-                features=features,
+            numbers, one = np.arange(len(parts), dtype=np.uint64), np.ones(1, Y.dtype)
+            made = Record(
+                "product", **result, indptr=ends, columns=numbers, weights=one, places=place,
+                Y=parts, stride=features, features=features,
             )  # fmt: skip
-            flags.append(gather(product, 0, 1))
+            sums.append((made, 0, 1))
+        flags: list[int] = []
+
+        def run(units: Iterator[tuple[Record, int, int]]) -> None:
+            block = None if then is None else np.empty((BLOCK_ROWS, features), Y.dtype)
+            for made, a, b in units:
+                flags.append(gather(made, a, b, block))
+
+        share(self._nthreads if then is None else min(self._nthreads, most), deque(work), run)
+        run(iter(sums))
         return not any(flags)

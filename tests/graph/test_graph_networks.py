@@ -10,6 +10,8 @@ import scipy.sparse as sp
 
 import gbdnn
 from gbdnn import errors, graph
+from gbdnn.kernels import dense_product, gather
+from gbdnn.runtime import threads
 
 
 def weights(rng, shape, density):
@@ -195,6 +197,39 @@ def test_memory(shape, own, density, kind, engine, tmp_path):
         for memory in (70_000, 140_000):
             Y = graph.infer(layers, given, A, nodes=nodes, memory=memory, engine=engine)
             np.testing.assert_allclose(Y.to_dense(fill_value=0), full, atol=1e-12)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("pieces", [False, True])
+def test_dense_weights_use_nthreads_threads(own, pieces, monkeypatch):
+    """No products of NumPy, whose threads are others; the bits are the same for any number."""
+    monkeypatch.setattr(gather, "SHARE", 8)
+    monkeypatch.setattr(gather, "HEAVY", 16 if pieces else 1000)
+    monkeypatch.setattr(dense_product, "UNIT", 500)
+    monkeypatch.setattr(np, "matmul", None)
+    begun, usual = [], threads.on_threads
+    monkeypatch.setattr(
+        threads, "on_threads", lambda n, *a, **options: begun.append(n) or usual(n, *a, **options)
+    )
+    rng = np.random.default_rng(3)
+    A = oracle.random_graph(rng, 600, edges=5).T.tocsr()
+    assert np.diff(A.indptr).max() > 16
+    X = expected = rng.normal(size=(600, 70))
+    layers = []
+    for shape, clip in zip(pairwise((70, 70, 20, 90)), (None, 2.0, None), strict=True):
+        W, V = weights(rng, shape, 1.0), weights(rng, shape, 1.0) if own else None
+        layers.append(graph.Convolution(W, -0.5, self_weights=V, clip=clip))
+        expected = oracle.convolved(A, expected, W, -0.5, V=V, clip=clip or np.inf)
+    found = []
+    for nthreads in (1, 3, 8):
+        begun.clear()
+        Y = graph.infer(layers, X, A, nthreads=nthreads)
+        assert begun.count(nthreads) >= 4  # a product with A for each layer, and with weights
+        assert max(begun) == nthreads
+        found.append(Y.to_dense(fill_value=0))
+    np.testing.assert_allclose(found[0], expected, atol=1e-11 * np.abs(expected).max())
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
 
 
 def test_callback():

@@ -16,12 +16,13 @@ import os
 import sys
 from itertools import islice, pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.kernels import costs, gather, steps
+from gbdnn.kernels import costs, dense_product, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.compiled import loading, table
 from gbdnn.kernels.compiled.record import CONSTANTS, address
@@ -189,8 +190,16 @@ def networks(dtype, step):
         assert np.isfinite(out).all()
 
 
+def dense_layer(W):
+    """Return what a product needs of a layer, without a matrix, which would free NumPy's memory."""
+    held = SimpleNamespace(to_dense=lambda **_: W, dtype=W.dtype)
+    layer = SimpleNamespace(nrows=W.shape[0], ncols=W.shape[1], dtype=W.dtype, W=held)
+    layer.prepared = lambda prepare: prepare(layer)
+    return layer
+
+
 def products(dtype, step):
-    """Multiply a graph's matrix and a full one; rows in pieces."""
+    """Multiply a graph's matrix and a full one, and dense weights; rows in pieces."""
     random = np.random.default_rng(3)
     forms = product((*range(1, 71), 129), ((5, 7), (9, 90), (70, 3)))
     for features, (n, m) in islice(forms, 0, None, step):
@@ -201,6 +210,10 @@ def products(dtype, step):
         start, found = Z if n % 2 else Z[0].copy(), gather.Gather(A, "sum", 2, "fused")
         assert found.into(Y, Z, start, low=-1, high=1, first=1)
         assert np.isfinite(Z).all()
+        wide, layer = np.empty((n, m), dtype), dense_layer(some(random, (features, m), dtype))
+        assert found.into(Y, wide, some(random, m, dtype), low=-1, then=layer, most=2)
+        assert dense_product.multiply(layer, Z, dense_product.target(wide[1:], wide[1:]), 2)
+        assert np.isfinite(wide).all()
 
 
 def training(dtype, step):
@@ -227,7 +240,7 @@ def training(dtype, step):
 
 def main(library, dtype, group, place, step):
     functions = loading.functions_of(Path(library))
-    loading.functions = lambda _: functions
+    loading.functions = dense_product.functions = lambda _: functions
     AlignedBlock.__init__, AlignedBlock.scratch = make_block, property(lambda self: self._scratch)
     costs.panel_rows = lambda edges, nrows, ncols: min(nrows, 50)
     _Job.wake_helpers = lambda _: True  # but none helps

@@ -24,12 +24,6 @@ struct row {
     real *Z;
 };
 
-/* The numbers where a mask is set, else 0. */
-INLINED line load_some(const real *from, some_lanes mask)
-{
-    return __builtin_masked_load(mask, from, (line)0);
-}
-
 /* Compute `count` features: more than `lines - 1` cache lines and at most `lines`, or at most one
    if `partial`. Return whether a sum is not finite. The compiler knows `lines` and `partial`. */
 INLINED bool part(const struct product A, const struct row x, int64_t count, const int lines,
@@ -37,11 +31,8 @@ INLINED bool part(const struct product A, const struct row x, int64_t count, con
 {
     int64_t at[MOST_LINES];
     line s[MOST_LINES];
-    bits_line lane, faults = 0;
-#pragma unroll
-    for (int k = 0; k < LANES; k++)
-        lane[k] = k;
-    const some_lanes mask = __builtin_convertvector(lane < (bits_line)(bits)count, some_lanes);
+    bits_line faults = 0;
+    const some_lanes mask = lanes_below(count);
 #pragma unroll
     for (int k = 0; k < lines; k++) {
         at[k] = k < lines - 1 || partial ? k * LANES : count - LANES;
@@ -61,7 +52,7 @@ INLINED bool part(const struct product A, const struct row x, int64_t count, con
     for (int k = 0; k < lines; k++) {
         const line z = between(s[k], A.low, A.high);
         if (partial)
-            __builtin_masked_store(mask, z, x.Z);
+            store_some(x.Z, z, mask);
         else
             store(x.Z + at[k], z);
         faults |= infinite(s[k]);
@@ -82,9 +73,8 @@ INLINED bool some_features(const struct product A, const struct row x, int64_t c
 }
 
 /* Compute rows `first` to `last` (exclusive) of the product. Return whether a sum is not finite. */
-int64_t gather(const struct product *product, int64_t first, int64_t last)
+static bool rows(const struct product A, int64_t first, int64_t last)
 {
-    const struct product A = *product;
     bool infinite = false;
     for (int64_t i = first; i < last; i++) {
         const int64_t place = A.places ? A.places[i] : i;
@@ -99,6 +89,25 @@ int64_t gather(const struct product *product, int64_t first, int64_t last)
             };
             infinite |= some_features(A, x, least(A.features - f, MOST_LINES * LANES));
         }
+    }
+    return infinite;
+}
+
+/* The same, with dense weights if there are some; `block` has BLOCK_ROWS rows then. */
+int64_t gather(const struct product *product, int64_t first, int64_t last, real *block)
+{
+    if (!product->next)
+        return rows(*product, first, last);
+    bool infinite = false;
+    for (int64_t i = first; i < last; i += BLOCK_ROWS) {
+        const int64_t count = least(BLOCK_ROWS, last - i);
+        const int64_t place = product->places ? product->places[i] : i;  // one row has a place
+        struct product A = *product;
+        A.indptr += i, A.places = 0, A.Z = block;
+        infinite |= rows(A, 0, count);
+        struct dense W = *product->next;
+        W.Y = block, W.start += place * W.start_stride, W.Z += place * W.z_stride;
+        infinite |= multiply(&W, 0, count);
     }
     return infinite;
 }

@@ -123,6 +123,19 @@ struct product {
     const real *weights, *Y, *start;
     real *Z;
     double low, high;  // limits of Z
+    const struct dense *next;  // multiplies rows of Z, which are then not stored; or null
+};
+
+/* The product of a matrix Y and dense weights W. */
+struct dense {
+    int64_t nrows, ncols;  // of W
+    int64_t stride;  // elements from one row of Y to the next
+    int64_t w_stride;
+    int64_t start_stride;  // 0 if all rows start equally
+    int64_t z_stride;
+    const real *W, *Y, *start;
+    real *Z;
+    double low, high;  // limits of Z
 };
 
 /* A narrow block, or one input, whose layers are divided among threads. */
@@ -180,6 +193,7 @@ struct edges {
 
 enum { DENSE_GROUP = 24 };  // columns, a multiple of the neurons that a dense tile computes
 enum { NEAR = 65536 };  // most neurons of a layer that single inputs address with uint16_t
+enum { BLOCK_ROWS = 60 };  // of a product, multiplied by dense weights while they are in the cache
 enum { CROSS_ENTROPY, SQUARED_ERROR };  // losses
 enum { SGD, NESTEROV, ADAM };  // optimizers
 
@@ -233,7 +247,8 @@ EXPORT void assist_block(struct job *job, int64_t number, int64_t spins);
 EXPORT void lead_single(struct job *job);
 EXPORT void assist_single(struct job *job, int64_t number, int64_t spins);
 
-EXPORT int64_t gather(const struct product *product, int64_t first, int64_t last);
+EXPORT int64_t gather(const struct product *product, int64_t first, int64_t last, real *block);
+EXPORT int64_t multiply(const struct dense *dense, int64_t first, int64_t last);
 
 EXPORT int64_t steps(const struct steps *job, int64_t thread);
 EXPORT int64_t steps_on_team(const struct steps *job, int64_t usual, int64_t parallel,
@@ -294,6 +309,24 @@ typedef bits_line bits_line_anywhere __attribute__((aligned(sizeof(real))));
 INLINED line load(const real *from) { return *(const line_anywhere *)from; }
 
 INLINED void store(real *to, line x) { *(line_anywhere *)to = x; }
+
+/* Lanes below `count`. */
+INLINED some_lanes lanes_below(int64_t count)
+{
+    bits_line lane;
+#pragma unroll
+    for (int k = 0; k < LANES; k++)
+        lane[k] = k;
+    return __builtin_convertvector(lane < (bits_line)(bits)count, some_lanes);
+}
+
+/* The numbers where a mask is set, else 0. */
+INLINED line load_some(const real *from, some_lanes mask)
+{
+    return __builtin_masked_load(mask, from, (line)0);
+}
+
+INLINED void store_some(real *to, line x, some_lanes mask) { __builtin_masked_store(mask, x, to); }
 
 /* w y + s, rounded once. */
 INLINED line fma_line(line w, line y, line s) { return __builtin_elementwise_fma(w, y, s); }

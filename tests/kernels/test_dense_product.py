@@ -1,0 +1,74 @@
+"""Products with dense weights, for the tiles of each width of registers."""
+
+import numpy as np
+import pytest
+from built import SHAPES, kernels
+
+import gbdnn
+from gbdnn.kernels import dense_product
+
+ROWS, COLUMNS = [1, 5, 6, 7, 61], [1, 3, 8, 15, 16, 17, 40, 63, 64, 65, 130]
+
+
+@pytest.fixture(params=SHAPES)
+def multiply(request, monkeypatch):
+    """The product with the tiles of one shape."""
+    monkeypatch.setattr(
+        dense_product, "functions", lambda dtype: kernels(dtype.name, request.param)
+    )
+    return dense_product.multiply
+
+
+def case(rows, columns, dtype):
+    rng = np.random.default_rng(rows + columns)
+    inner = int(rng.integers(1, 40))
+    Y, W, start = (
+        rng.normal(size=s).astype(dtype) for s in ((rows, inner), (inner, columns), (rows, columns))
+    )
+    W /= np.sqrt(inner).astype(dtype)
+    return gbdnn.Layer(W, dtype=dtype), Y, W, start
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_agrees_with_numpy(multiply, columns, dtype):
+    inside = []
+    for rows in ROWS:
+        layer, Y, W, start = case(rows, columns, dtype)
+        kept = np.full((rows, columns + 2), 7, dtype)
+        Z = kept[:, 1:-1]
+        for begin in (start, start[0], Z):  # Z holds the result of the call before
+            expected = np.clip(begin + Y.astype(float) @ W, -1, 1)
+            assert multiply(layer, Y, dense_product.target(Z, begin, -1, 1), 1)
+            np.testing.assert_allclose(Z, expected, atol=1e-5 if dtype == "f4" else 1e-13)
+            inside.append((abs(Z) < 1).ravel())
+        assert (kept[:, [0, -1]] == 7).all()
+    inside = np.concatenate(inside)
+    assert inside.any()
+    assert not inside.all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_threads_and_places_do_not_change_bits(multiply, dtype, monkeypatch):
+    layer, Y, _, start = case(61, 130, dtype)
+    Z, parts = np.empty_like(start), np.empty_like(start)
+    assert multiply(layer, Y, dense_product.target(Z, start[0]), 1)
+    for unit in (1, 7 * Y.shape[1]):
+        monkeypatch.setattr(dense_product, "UNIT", unit)
+        for nthreads in (1, 3, 8):
+            parts[:] = np.nan
+            assert multiply(layer, Y, dense_product.target(parts, start[0]), nthreads)
+            np.testing.assert_array_equal(parts, Z)
+
+
+def test_an_overflow_is_found_in_every_place(multiply):
+    layer = gbdnn.Layer(np.full((3, 70), 2, "f4"))
+    for row in range(13):
+        Y, Z = np.ones((13, 3), "f4"), np.empty((13, 70), "f4")
+        result = dense_product.target(Z, np.zeros(70, "f4"), 0, 1)
+        assert multiply(layer, Y, result, 2)
+        Y[row] = 3e38
+        assert not multiply(layer, Y, result, 2)
+    for column in range(70):
+        start = np.where(np.arange(70) == column, np.inf, 0).astype("f4")
+        assert not multiply(layer, np.ones((1, 3), "f4"), dense_product.target(Z, start, 0, 1), 1)
