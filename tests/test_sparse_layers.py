@@ -5,6 +5,7 @@ import io
 import math
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
 
@@ -16,9 +17,8 @@ from gbdnn import errors
 
 torch = pytest.importorskip("torch")
 import gbdnn.torch as gt  # noqa: E402
-from gbdnn.kernels import trainable  # noqa: E402
-from gbdnn.runtime.threads import on_threads  # noqa: E402
-from gbdnn.torch import passes, private  # noqa: E402
+from gbdnn.kernels import costs, fused_shares, together, trainable  # noqa: E402
+from gbdnn.torch import passes  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 
@@ -112,7 +112,7 @@ def test_shapes_of_inputs(shape):
 def test_threads_do_not_change_results(monkeypatch, is_own):
     monkeypatch.setattr(passes, "_WORK", 1)  # every call has work for all threads
     if is_own:
-        monkeypatch.setattr(private, "TEAM", [])
+        monkeypatch.setattr(together, "_openmp", lambda _: None)
     found = []
     for threads in (1, 3, 8):
         torch.manual_seed(1)
@@ -127,27 +127,68 @@ def test_threads_do_not_change_results(monkeypatch, is_own):
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
-def test_passes_take_the_threads_of_pytorch_where_there_are_enough(monkeypatch):
-    if not private.TEAM:
+@pytest.fixture
+def helped(monkeypatch):
+    """Numbers of threads of calls that take helpers rather than PyTorch's threads."""
+    if not together._libgomp():
         pytest.skip("PyTorch has no libgomp")
-    started = []
+    found, call = [], together._Team.call
 
-    def started_on(threads, *args, **how):
-        started.append(threads)
-        on_threads(threads, *args, **how)
+    def noted(team, *given, **options):
+        found.append(team.threads)
+        call(team, *given, **options)
 
+    monkeypatch.setattr(together._Team, "call", noted)
+    return found
+
+
+def test_passes_take_the_threads_of_pytorch_where_there_are_enough(monkeypatch, helped):
     monkeypatch.setattr(passes, "_WORK", 1)
-    monkeypatch.setattr(passes, "on_threads", started_on)
     torch.set_num_threads(3)
     model = network(20, 30, 7)
     agrees(model, (40, 20))
-    assert not started
+    assert not helped
     for other in (5, 2):  # another team than PyTorch's, if PyTorch uses another OpenMP
-        started.clear()
+        helped.clear()
         monkeypatch.setattr(torch, "get_num_threads", lambda n=other: n)
         model.zero_grad()
         agrees(model, (40, 20))
-        assert set(started) == {other}
+        assert set(helped) == {other}
+
+
+def test_calls_take_most_threads_of_pytorch_or_helpers(monkeypatch, helped):
+    """Blocks, shares of a block, single inputs, and training steps; other threads take helpers."""
+    for name in ("SHARE", "HAND_OVER"):
+        monkeypatch.setattr(costs, name, 1e-9)
+    monkeypatch.setattr(fused_shares, "_ALONE", 0)
+    torch.set_num_threads(3)
+    random = np.random.default_rng(0)
+    net = gbdnn.Network([random.normal(size=(50, 50)).astype("f4")] * 2)
+
+    def call(threads):
+        run, found = gbdnn.compile(net, nthreads=threads), []
+        for count in (1, 30, 400):
+            X = random.random((count, 50)).astype("f4")
+            expected = gbdnn.infer(net, X, nthreads=1).to_dense(fill_value=0)
+            found += [np.array_equal(run(X), expected) for _ in range(3)]
+        gbdnn.train(net, X, X, epochs=1, nthreads=threads)
+        return all(found)
+
+    monkeypatch.setattr(fused_shares._Job, "begin", lambda _: True)
+    assert call(3)
+    assert call(2)
+    assert not helped
+    assert call(4)  # more than PyTorch has
+    assert 4 in helped
+    torch.set_num_threads(8)
+    helped.clear()
+    assert call(4)  # the others would be woken for nothing
+    assert 4 in helped
+    torch.set_num_threads(3)
+    helped.clear()
+    with ThreadPoolExecutor(1) as other:  # it would get a team of its own
+        assert other.submit(call, 3).result()
+    assert 3 in helped
 
 
 def test_a_forked_process_has_threads_of_its_own(monkeypatch):
@@ -157,7 +198,7 @@ def test_a_forked_process_has_threads_of_its_own(monkeypatch):
     expected = model(x)
 
     def compute():
-        sys.exit(0 if torch.equal(model(x), expected) and not private.TEAM else 3)
+        sys.exit(0 if torch.equal(model(x), expected) and not together._openmp(3) else 3)
 
     process = get_context("fork").Process(target=compute)
     process.start()

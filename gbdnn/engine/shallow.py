@@ -21,13 +21,12 @@ from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.stats import of_layers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
-from gbdnn.kernels.fused_shares import FusedShares, taken
+from gbdnn.kernels.fused_shares import FusedShares
 from gbdnn.kernels.kernel import ChainLayers
+from gbdnn.kernels.together import taken
 from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gbdnn.arrays.sources import DenseRows
     from gbdnn.engine.loader import Layout
     from gbdnn.engine.plan import Sizes
@@ -73,52 +72,38 @@ def _blocks(
     """Compute `run_shallow` in blocks, each on one thread."""
     width, workers = sizes.width, sizes.workers
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
-    starts, entries = iter(range(0, X.nrows, _CAST * width)), list[int]()
+    lanes = list[Lane]()
 
-    def begun(first: int, rows: np.ndarray) -> Stream:
-        stream = chains.stream()
+    def compute(first: int, rows: np.ndarray, lanes: list[Lane]) -> None:
+        stream, found = chains.stream(), -2
         arrays = values[first:], None if present is None else present[first:]
         stream.begin(rows, width, chains.blocks_per_call(width), *arrays)
-        return stream
+        while found == -2:
+            began = perf_counter()
+            found = stream.call(lanes)
+            for lane in lanes if progress.is_watched else ():
+                _tell(progress, lane, perf_counter() - began)
+        if found >= 0:
+            X.require_finite(first + found, first + found + width)
+        chains.put(stream)
 
-    whole = begun(0, X.array) if X.is_as_is else None  # of all threads
+    def cast_and_compute(_: int) -> None:
+        lane = chains.lane(width, watched=progress.is_watched)
+        for first in starts:
+            compute(first, X.dense_rows(first, first + _CAST * width), [lane])
+        lanes.append(lane)
 
-    def parts() -> Iterator[tuple[int, Stream]]:
-        if whole is not None:
-            yield 0, whole
-            return
-        for first in starts:  # shared by the threads
-            stream = begun(first, X.dense_rows(first, first + _CAST * width))
-            yield first, stream
-            chains.put(stream)
-
-    def work(_: int) -> None:
-        lane = chains.lane(width)
-        for first, stream in parts():
-            found = -2
-            while found == -2:
-                began = perf_counter()
-                found = stream.call(lane, watched=progress.is_watched)
-                if progress.is_watched:
-                    _tell(progress, lane, perf_counter() - began)
-            if found >= 0:
-                X.require_finite(first + found, first + found + width)
-        entries.append(int(lane.done[0]))
-        lane.done[:] = 0  # also the ticks of calls that nobody watched
-        chains.idle_lanes.append(lane)  # not after an error
-
-    def stop() -> None:
-        deque(starts, maxlen=0)
-        if whole is not None:
-            whole.stop()
-
-    if workers == 1:
-        work(0)
+    if X.is_as_is:
+        lanes += [chains.lane(width, watched=progress.is_watched) for _ in range(workers)]
+        compute(0, X.array, lanes)
     else:
-        on_threads(workers, work, stop=stop)
-    if whole is not None:
-        chains.put(whole)
-    return sum(entries)
+        starts = iter(range(0, X.nrows, _CAST * width))  # shared by the threads
+        on_threads(workers, cast_and_compute, stop=lambda: deque(starts, maxlen=0))
+    entries = sum(int(lane.done[0]) for lane in lanes)
+    for lane in lanes:  # not after an error
+        lane.done[:] = 0  # also the ticks of calls that nobody watched
+        chains.idle_lanes[lane.watched].append(lane)
+    return entries
 
 
 def _tell(progress: RunProgress, lane: Lane, seconds: float) -> None:
@@ -142,8 +127,9 @@ class _Chains:
         Magnitude of features up to which no sum leaves the range.
     idle_shared : dict of int to list of FusedShares
         By number of threads, for reuse.
-    idle_streams, idle_lanes : list of Stream, list of Lane
-        For reuse.
+    idle_streams : list of Stream
+    idle_lanes : dict of bool to list of Lane
+        By whether they are watched.
     """
 
     def __init__(self, net: Network, layout: Layout) -> None:
@@ -161,7 +147,7 @@ class _Chains:
         self.safe, self._work = self._facts.safe, self._facts.line
         self.idle_shared: dict[int, list[FusedShares]] = defaultdict(list)
         self.idle_streams: list[Stream] = []
-        self.idle_lanes: list[Lane] = []
+        self.idle_lanes: dict[bool, list[Lane]] = defaultdict(list)
 
     def stream(self) -> Stream:
         """Return an idle stream, or a new one."""
@@ -176,10 +162,11 @@ class _Chains:
         """Return the number of blocks that take some hundredths of a second."""
         return max(1, int(_CALL / (self._work / 16 * width)))
 
-    def lane(self, width: int) -> Lane:
+    def lane(self, width: int, *, watched: bool) -> Lane:
         """Return an idle lane for blocks of at least this width, or a new one."""
-        found: Lane = taken(self.idle_lanes, partial(Lane, self.unchecked, width))
-        return found if found.width >= width else Lane(self.unchecked, width)
+        make = partial(Lane, self.unchecked, width, watched=watched)
+        found: Lane = taken(self.idle_lanes[watched], make)
+        return found if found.width >= width else make()
 
     def shared(self, count: int) -> FusedShares:
         """Return idle layers divided into `count` shares of neurons, or new ones."""

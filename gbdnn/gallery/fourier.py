@@ -19,11 +19,12 @@ several times as fast to transform: 1,797 become 1,800; the challenge's 60,000 i
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.runtime.threads import available, on_threads
+from gbdnn.runtime.threads import available, share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,10 +137,11 @@ class Strip:
         values = np.empty((len(Z), self.count))
         nthreads = available() if Z.size > _FEW else 1
 
-        def transform(k: int) -> None:
-            values[k::nthreads] = np.fft.irfft(Z[k::nthreads], self.count, axis=1)
+        def transform(parts: Iterator[int]) -> None:
+            for k in parts:
+                values[k::nthreads] = np.fft.irfft(Z[k::nthreads], self.count, axis=1)
 
-        on_threads(nthreads, transform, stop=lambda: None, all_needed=nthreads > 1)
+        share(nthreads, deque(range(nthreads)), transform)
         return values
 
 

@@ -11,12 +11,13 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock, scratch
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import MEMBERS, Record, address, word
+from gbdnn.kernels.compiled.record import MEMBERS, Record, address
 from gbdnn.kernels.compiled.table import layer_table
 from gbdnn.kernels.overflow import non_finite
+from gbdnn.kernels.together import together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gbdnn.kernels.blocks import Buffers
     from gbdnn.kernels.kernel import ChainLayers
@@ -271,7 +272,7 @@ class FusedWindow:
 
 
 class Lane:
-    """Two blocks of a thread that computes streams, whose addresses are converted once.
+    """Blocks of a thread that computes streams, and what it did.
 
     Attributes
     ----------
@@ -284,14 +285,15 @@ class Lane:
         As for `FusedChain.run`, if it is watched.
     """
 
-    def __init__(self, chain: FusedChain, width: int) -> None:
-        self.width, self.done = width, np.zeros(5, np.int64)
+    def __init__(self, chain: FusedChain, width: int, *, watched: bool = False) -> None:
+        self.width, self.watched, self.done = width, watched, np.zeros(5, np.int64)
         self.counts = np.zeros((len(chain.layers.plans), 5), np.int64)
         Y, Z = (AlignedBlock(chain.neurons, width, chain.dtype) for _ in range(2))
-        ids, statistics = np.empty(width, np.int64), np.array([address(self.counts), 0])
-        words = [*map(word, (Y, Z, Y.stride, ids, Y.scratch, self.done))]
-        self.unwatched, self.watched = [*words, 0], [*words, address(statistics)]
-        self._kept = Y, Z, ids, statistics
+        statistics = np.array([address(self.counts), 0]) if watched else None
+        self.record = Record(
+            "lane", Y=Y, Z=Z, stride=Y.stride, ids=np.empty(width, np.int64), scratch=Y.scratch,
+            done=self.done, statistics=statistics,
+        )  # fmt: skip
 
 
 class Stream:
@@ -308,7 +310,7 @@ class Stream:
     def __init__(self, chain: FusedChain, checked: FusedChain, largest: float) -> None:
         layers, dtype = chain.layers, chain.dtype
         bits = np.array([largest, np.inf], dtype).view(f"i{dtype.itemsize}").tolist()
-        self._next, self._inputs = np.zeros(1, np.int64), 0
+        self._next = np.zeros(1, np.int64)
         self._record = Record(
             "stream", plan=chain.plan_of(tidy=False), checked=checked.plan_of(tidy=False),
             layers=len(layers.plans), largest=bits[0], infinite=bits[1],
@@ -334,31 +336,27 @@ class Stream:
             C-ordered; see `Answer`. Without `present`, entries are not counted.
         """
         row_stride, column_stride = X.strides
-        self._next[0], self._inputs = 0, len(X)
+        self._next[0] = 0
         self._record.set(
             X=X, row_stride=row_stride // X.itemsize, column_stride=column_stride // X.itemsize,
             inputs=len(X), width=width, blocks=blocks, answer=answer, present=present,
         )  # fmt: skip
 
-    def call(self, lane: Lane, *, watched: bool = False) -> int:
-        """Compute blocks of `width` inputs; write to `done` and, if `watched`, to `counts`.
+    def call(self, lanes: Sequence[Lane]) -> int:
+        """Compute blocks of `width` inputs on a thread for each lane; add to `done` and `counts`.
 
         Returns
         -------
         int
-            -1 if no block is left; -2 if some are; the first input of a block with a feature that
-            is not finite.
+            -1 if no block is left; -2 if some may be; the first input of a block with a feature
+            that is not finite.
         """
-        words = lane.watched if watched else lane.unwatched
-        found = self._compiled(self._record.address, *words)
-        if found == -3:
-            faulty = int(lane.done[4])
+        table, found = np.array([lane.record.address for lane in lanes]), np.full(len(lanes), -1)
+        together(len(lanes), self._compiled, self._record, table, found)
+        if found.min() == -3:
+            faulty = int(lanes[int(found.argmin())].done[4])
             raise non_finite(faulty, self._layers.plans[faulty].info)
-        return found
-
-    def stop(self) -> None:
-        """Leave no further block to any call."""
-        self._next[0] = self._inputs
+        return int(found.max() if found.max() >= 0 else found.min())
 
     def end(self) -> None:
         """Let go of the arrays."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,10 +16,10 @@ from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.kernels.compiled.table import shares
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import non_finite
-from gbdnn.runtime.threads import on_another_thread
+from gbdnn.kernels.together import taken, together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gbdnn.arrays.sources import DenseRows
     from gbdnn.kernels.compiled.table import FusedLayer
@@ -29,27 +27,23 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["FusedShares", "FusedSingle", "Singles", "taken"]
-
+__all__ = ["FusedShares", "FusedSingle", "Singles"]
 
 _STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
-_TURNS = 4000  # of waiting in compiled code, about 0.1 ms
 _ALONE = 16  # first calls, without helpers; their time is measured
 _TRIAL = 8  # calls with helpers, whose time is compared with it
 _PAUSE = 16, 4096  # calls without helpers if those took longer, at first and at most
 
 
 class _Job:
-    """Arguments of compiled calls, and the threads that help with them; not thread-safe.
+    """Arguments of compiled calls that threads compute together; not thread-safe.
 
-    After a call, helpers wait for the next one, about as long as a call takes, then sleep. Waking
-    them takes as long as many a call, and pays only if others follow. They are therefore woken if a
-    call begins that soon after the last one.
+    Waking helpers takes about as long as such a call, and pays only if others follow. They take
+    part if a call begins soon after the last one.
 
-    Where other threads use the cores, as idle threads of PyTorch do, a helper may come late or lose
-    its core while the caller waits for its share. If calls with helpers take longer than the first
-    ones, which have none, the next calls do without: each time four times as many, and slowly fewer
-    otherwise.
+    Where other threads use the cores, a helper may come late or lose its core while the caller
+    waits for its share. If calls with helpers take longer than the first ones, which have none, the
+    next calls do without: each time four times as many, and slowly fewer otherwise.
 
     Parameters
     ----------
@@ -66,41 +60,30 @@ class _Job:
 
     def __init__(self, what: str, dtype: np.dtype, count: int, work: float, **members: Any) -> None:
         self._counters = np.zeros(CONSTANTS["PROGRESS"] + 2 * members["layers"], np.int64)
-        record = Record("job", counters=self._counters, **members)
-        self.set, compiled = record.set, required(dtype)  # `set` keeps the record
-        self._lead, self._assist = (
-            partial(compiled[f"{name}_{what}"], record.address) for name in ("lead", "assist")
-        )
-        self._count, self._asleep = count, list(range(1, count))
-        self._process = os.getpid()
+        self._record = Record("job", counters=self._counters, **members)
+        self.set, self._function = self._record.set, required(dtype)[f"share_{what}"]
+        self._count = count
         self._began, self._ended, self._stay = 0.0, -np.inf, 1e-9 * max(work, _STAY)
         self._follows, self._pause, self._paused = False, float(_PAUSE[0]), _ALONE
         self._alone = self._helped = 0.0  # seconds: of a call, and of all in a trial
         self._calls = 0  # in a trial
 
-    def wake_helpers(self) -> bool:
-        """Wake sleeping threads if it pays; return whether any takes part in the next call."""
-        if self._process != os.getpid():  # a fork leaves the helpers behind, one within a call
-            self._process, self._asleep = os.getpid(), list(range(1, self._count))
-            self._counters[:] = 0
+    def begin(self) -> bool:
+        """Note the beginning of a call; return whether helpers take part."""
         self._began = perf_counter()
         self._follows = self._began - self._ended < self._stay
         if self._paused:
             self._paused -= self._follows
             return False
-        if self._asleep and self._follows:
-            with suppress(RuntimeError):  # no thread can be started
-                while self._asleep:
-                    on_another_thread(partial(self._help, self._asleep.pop()))
-        return len(self._asleep) < self._count - 1
+        return self._follows
 
-    def run(self) -> int:
-        """Call `lead`; return its output, the first counter."""
-        self._lead()
+    def run(self, *, helped: bool) -> int:
+        """Compute the job; return the first counter."""
+        together(self._count if helped else 1, self._function, self._record)
         return int(self._counters[0])
 
     def end(self, *, helped: bool) -> None:
-        """Note the end of a call that began with `wake_helpers`."""
+        """Note the end of a call."""
         self._ended = perf_counter()
         took = self._ended - self._began
         if not helped:
@@ -114,11 +97,6 @@ class _Job:
         else:
             self._pause = max(self._pause * (7 / 8), _PAUSE[0])
         self._helped, self._calls = 0.0, 0
-
-    def _help(self, number: int) -> None:
-        while perf_counter() - self._ended < self._stay:
-            self._assist(number, _TURNS)
-        self._asleep.append(number)
 
 
 class FusedShares:
@@ -155,13 +133,13 @@ class FusedShares:
             Number of entries, if `present` is given. None if no thread helps or a feature is larger
             than `largest`: another way has to compute the rows before `end`.
         """
-        self._is_helped = self._job.wake_helpers()
+        self._is_helped = self._job.begin()
         chain, Y, Z = self._chain, self._Y, self._Z
         Y.neurons = chain.layers.neurons(0)
         if not self._is_helped or not chain.read_dense(Y, 0, rows, np.arange(len(rows))) <= largest:
             return None
         self._job.set(inputs=len(rows))
-        self._job.run()
+        self._job.run(helped=True)
         last = Z if self._layers % 2 else Y
         last.inputs, last.neurons = Y.inputs, chain.layers.neurons(self._layers)
         return chain.write(last, values, present)
@@ -215,11 +193,11 @@ class FusedSingle:
             if a value of `x` is not finite.
         """
         self._y[: self._nrows] = x
-        helped = self._job.wake_helpers()
+        helped = self._job.begin()
         if helped != self._choice:
             self._job.set(**self._choices[helped])
             self._choice = helped
-        faulty = self._job.run()
+        faulty = self._job.run(helped=helped)
         self._job.end(helped=helped)
         out[:] = self._last
         return faulty - 1
@@ -254,11 +232,3 @@ class Singles:
                 FUSED.prepare_single(layer, self._density, n) for layer in self._layers
             ]
         return FusedSingle(self._shares[1], self._shares[count], self._infos, self._work)
-
-
-def taken(idle: list[Any], make: Callable[[], Any]) -> Any:
-    """Take an object from a list, or make one; `pop` and `append` of a list are atomic."""
-    try:
-        return idle.pop()
-    except IndexError:
-        return make()

@@ -13,7 +13,7 @@ from gbdnn.errors import ShapeError
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, Record
-from gbdnn.runtime.threads import on_threads
+from gbdnn.kernels.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,14 +174,9 @@ class Steps:
         """Call compiled code on all threads and return the number of complete steps."""
         self._barrier[:] = self._stopped[:] = 0
         job.set(passes=passes)
-        steps = [0] * self.nthreads
-
-        def work(thread: int) -> None:
-            steps[thread] = self._compiled(job, thread)
-
         # Calls cannot be interrupted; the caller keeps them short.
-        on_threads(self.nthreads, work, stop=lambda: None, all_needed=self.nthreads > 1)
-        return steps[0]
+        together(self.nthreads, self._compiled, job, all_needed=True)
+        return int(job.array["done"][0])
 
     def _differentiate(
         self, targets: np.ndarray, weights: np.ndarray, indices: np.ndarray, losses: np.ndarray

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_THREADS",
     "available",
+    "elsewhere",
     "engaged",
-    "on_another_thread",
     "on_threads",
     "restored",
     "share",
-    "startable",
     "unbind",
 ]
 
@@ -87,6 +86,16 @@ def unbind() -> None:
             os.sched_setaffinity(0, usable())
 
 
+def elsewhere() -> set[int]:
+    """Return the usable cores but the calling thread's, or all if there is no other.
+
+    Linux often wakes a thread on the core of the thread that wakes it, although another core is
+    idle. It would then wait for milliseconds.
+    """
+    cores = usable()
+    return cores - {_core()} or cores
+
+
 class _Helper:
     """A thread that runs jobs from a queue."""
 
@@ -97,15 +106,9 @@ class _Helper:
         threading.Thread(target=self._loop, args=(begun,), name="gbdnn", daemon=True).start()
         self._id = begun.result()
 
-    def begin(self, job: Callable[[], None], *, elsewhere: bool = True) -> None:
-        """Run a job, if `elsewhere` on another core than the calling thread's if there is one.
-
-        Linux often wakes a thread on the core of the thread that wakes it, although another core is
-        idle. The job would then wait for milliseconds.
-        """
-        cores = usable()
-        if elsewhere:
-            cores = cores - {_core()} or cores
+    def begin(self, job: Callable[[], None]) -> None:
+        """Run a job, on another core than the calling thread's."""
+        cores = elsewhere()
         if cores != self._cores:
             with suppress(OSError):
                 os.sched_setaffinity(self._id, cores)
@@ -127,56 +130,26 @@ _idle: list[_Helper] = []  # append and pop are atomic
 os.register_at_fork(after_in_child=_idle.clear)
 
 
-def on_another_thread(work: Callable[[], object]) -> None:
-    """Start a call on another thread, which is kept for later calls.
-
-    Raises
-    ------
-    RuntimeError
-        No thread can be started.
-    """
-    helper = _idle.pop() if _idle else _Helper()
-
-    def run() -> None:
-        work()
-        _idle.append(helper)
-
-    helper.begin(run)
-
-
-def on_threads(
-    nthreads: int,
-    work: Callable[[int], object],
-    *,
-    stop: Callable[[], object],
-    all_needed: bool = False,
-) -> None:
+def on_threads(nthreads: int, work: Callable[[int], object], *, stop: Callable[[], object]) -> None:
     """Call ``work(0)``, ``work(1)``, ... concurrently, each on its own thread, and wait for all.
 
-    The calling thread runs ``work(0)`` unless `all_needed`. The others are kept for the next call,
-    because starting a thread takes 0.1 ms. ``stop()`` makes all calls end soon; it is called if one
-    of them raises, or if this thread is interrupted. The first exception is raised after all calls
+    The calling thread runs ``work(0)``. Calls on other threads are omitted if no thread can be
+    started, or if they have not begun when ``work(0)`` returns. Threads are kept for the next call,
+    because starting one takes 0.1 ms. ``stop()`` makes all calls end soon; it is called if one of
+    them raises, or if this thread is interrupted. The first exception is raised after all calls
     have ended.
-
-    With `all_needed`, the calls wait for each other: either all of them begin, even if this thread
-    is interrupted, or none, with a RuntimeError, if a thread cannot be started. Otherwise some
-    calls may be omitted.
     """
     helpers: list[_Helper] = []
-    first = 0 if all_needed else 1
     try:
-        while len(helpers) < nthreads - first:
+        while len(helpers) < nthreads - 1:
             helpers.append(_idle.pop() if _idle else _Helper())
     except BaseException as error:
-        if all_needed or not isinstance(error, RuntimeError):
+        if not isinstance(error, RuntimeError):
             _idle.extend(helpers)
             raise
     errors: list[BaseException] = []
-    calls = [
-        _Call(work, k, stop, errors, helper, elsewhere=not all_needed)
-        for k, helper in enumerate(helpers, first)
-    ]
-    own, is_over = [] if all_needed else [0], False
+    calls = [_Call(work, k, stop, errors, helper) for k, helper in enumerate(helpers, 1)]
+    own, is_over = [0], False
     while not is_over:  # again after each exception, also of Ctrl-C
         try:
             for call in calls:
@@ -186,8 +159,7 @@ def on_threads(
             if own:
                 work(own.pop())
             for call in calls:
-                if not all_needed:
-                    call.withdraw()
+                call.withdraw()
                 call.wait()
             is_over = True
         except BaseException as error:
@@ -197,16 +169,6 @@ def on_threads(
             raise errors[0]
     finally:
         errors.clear()  # its traceback refers to this frame, which keeps all memory of the call
-
-
-def startable(nthreads: int) -> int:
-    """Return how many calls `on_threads` can run with `all_needed`, from 1 to `nthreads`."""
-    helpers: list[_Helper] = []
-    with suppress(RuntimeError):  # no further thread can be started
-        while len(helpers) < nthreads > 1:
-            helpers.append(_idle.pop() if _idle else _Helper())
-    _idle.extend(helpers)
-    return max(1, len(helpers))
 
 
 def share(
@@ -245,11 +207,8 @@ class _Call:
         stop: Callable[[], object],
         errors: list[BaseException],
         helper: _Helper,
-        *,
-        elsewhere: bool,
     ) -> None:
         self._work, self._stop, self._errors, self._helper = work, stop, errors, helper
-        self._elsewhere = elsewhere  # the calling thread works, too
         self._number, self._has_begun = number, False
         self._claim: dict[str, object] = {}  # "by": the run of the call, or whoever withdrew it
         self._end = renewed(threading.Lock())
@@ -260,7 +219,7 @@ class _Call:
 
     def begin(self) -> None:
         if not self._has_begun:
-            self._helper.begin(self._run, elsewhere=self._elsewhere)
+            self._helper.begin(self._run)
             self._has_begun = True
 
     def withdraw(self) -> None:

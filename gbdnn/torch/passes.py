@@ -20,7 +20,6 @@ import ctypes
 import math
 import weakref
 from contextlib import suppress
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +30,9 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, word
 from gbdnn.kernels.steps import SHARE_LINES
+from gbdnn.kernels.together import together
 from gbdnn.kernels.trainable import Pattern
 from gbdnn.model.layer_info import LayerInfo
-from gbdnn.runtime.threads import on_threads
 from gbdnn.torch import private
 
 if TYPE_CHECKING:
@@ -160,17 +159,13 @@ class _Call:
         self, compiled: Any, threads: int, passes: int, rows: torch.Tensor, out: torch.Tensor,
         memory: torch.Tensor, buffer: torch.Tensor, given: list[int],
     ) -> None:  # fmt: skip
-        """Run passes that read and write rows, if possible on PyTorch's own threads."""
+        """Run passes that read and write rows."""
         words = self._words.copy()
         at = word(words)
         words += np.array([0, at, memory.data_ptr(), buffer.data_ptr()])[self._origins]
         ends = out.data_ptr(), out.shape[1]
         words[self._given] = [passes, rows.data_ptr(), *rows.stride(), *ends, *given]
-        team = private.TEAM if threads > 1 else []
-        if team and compiled["steps_on_team"](at, torch.get_num_threads(), *team):
-            return
-        steps = partial(compiled["steps"], at)
-        on_threads(threads, steps, stop=lambda: None, all_needed=threads > 1)
+        together(threads, compiled["steps"], at, all_needed=True)
 
 
 class _Plan:

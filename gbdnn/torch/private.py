@@ -5,14 +5,10 @@
 - `is_hooked` and `is_watched` ask for hooks, which PyTorch does not list.
 - `is_batched` asks for tensors of ``torch.vmap``.
 - `TensorMap` is PyTorch's dictionary of tensors by identity, which does not keep them.
-- `TEAM` has functions of libgomp, with which compiled code runs on PyTorch's threads. Other threads
-  would wait for a core, since PyTorch's spin for a while after each of its operations.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 from typing import TYPE_CHECKING
 
 from torch._C import _functorch, _get_tracing_state, _len_torch_dispatch_stack
@@ -29,27 +25,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
-    "TEAM", "TensorMap", "has_function_mode", "is_batched", "is_hooked", "is_watched", "records",
+    "TensorMap", "has_function_mode", "is_batched", "is_hooked", "is_watched", "records",
     "tree_leaves",
 ]  # fmt: skip
 
 _HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 _HOOKS_OF_ALL = tuple(getattr(modules, "_global" + name) for name in _HOOKS)
-
-
-def _team() -> list[int]:
-    """Return libgomp's functions that `steps_on_team` takes, if libgomp is loaded."""
-    names = "GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads"
-    try:
-        openmp = ctypes.CDLL("libgomp.so.1", os.RTLD_NOLOAD)
-        found = [getattr(openmp, name) for name in names]
-    except (AttributeError, OSError):  # on macOS, or another OpenMP
-        return []
-    return [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found]
-
-
-TEAM = _team()
-os.register_at_fork(after_in_child=TEAM.clear)  # the threads are not copied
 
 
 def records() -> bool:

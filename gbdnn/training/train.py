@@ -14,8 +14,9 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
+from gbdnn.kernels.together import startable
 from gbdnn.model.network import Network, as_network
-from gbdnn.runtime.threads import available, engaged, restored, startable
+from gbdnn.runtime.threads import available, engaged, restored
 from gbdnn.training.adjustments import InputDropout, require_adjustment
 from gbdnn.training.data import TrainingData
 from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, loss_named, numbered

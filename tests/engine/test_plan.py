@@ -14,7 +14,6 @@ from oracles import case
 import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sources import DenseRows
-from gbdnn.engine import shallow
 from gbdnn.engine.plan import choose
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels import costs
@@ -85,7 +84,7 @@ def test_what_runs_is_what_is_planned(monkeypatch, on):
 
         monkeypatch.setattr(owner, name, noted)
 
-    note(shallow, "on_threads", lambda workers, *_: {"workers": workers})
+    note(Stream, "call", lambda _, lanes: {"workers": len(lanes)})
     note(FusedSingle, "run", lambda single, *_: {"threads_each": single._job._count})
     note(FusedShares, "run", lambda shares, *_: {"threads_each": shares._job._count})
     note(Stream, "begin", lambda _, X, width, *__: {"width": width, "inputs": len(X)})

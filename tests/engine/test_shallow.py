@@ -2,7 +2,6 @@
 
 import gc
 import pickle
-import threading
 import warnings
 
 import graphblas as gb
@@ -17,13 +16,12 @@ import gbdnn
 from gbdnn import errors
 from gbdnn.engine import plan as choice
 from gbdnn.engine import shallow
-from gbdnn.kernels import costs, fused_chain, fused_shares
+from gbdnn.kernels import costs, fused_shares
 from gbdnn.kernels.compiled import table
-from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.sparse import SparseWeights
+from gbdnn.kernels.together import together
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
@@ -91,7 +89,9 @@ def test_ticks_of_calls_that_nobody_watched_are_not_kept(monkeypatch):
     """A watched call divides its time by its own ticks."""
     lanes, lane = [], shallow._Chains.lane
     monkeypatch.setattr(
-        shallow._Chains, "lane", lambda *given: lanes.append(lane(*given)) or lanes[-1]
+        shallow._Chains,
+        "lane",
+        lambda *given, **how: lanes.append(lane(*given, **how)) or lanes[-1],
     )
     run = gbdnn.compile(network(MIXED), nthreads=1)
     run(inputs(300, 50))
@@ -141,9 +141,9 @@ def now(monkeypatch, on):
 @pytest.fixture
 def helped(monkeypatch, now):
     """Whether each call had help."""
-    calls, wake_helpers = [], fused_shares._Job.wake_helpers
+    calls, begin = [], fused_shares._Job.begin
     monkeypatch.setattr(
-        fused_shares._Job, "wake_helpers", lambda job: calls.append(wake_helpers(job)) or calls[-1]
+        fused_shares._Job, "begin", lambda job: calls.append(begin(job)) or calls[-1]
     )
     return calls
 
@@ -230,21 +230,13 @@ def test_a_shared_block_of_large_features_is_checked(helped):
         run(X)
 
 
-def test_helpers_sleep_until_calls_follow_each_other(monkeypatch, now):
-    started = []
-    monkeypatch.setattr(fused_shares, "on_another_thread", started.append)
+def test_helpers_take_part_if_calls_follow_each_other(now, helped):
     run, x = gbdnn.compile(network(MIXED), nthreads=3), inputs(1, 50)
-    for later, expected in ((1.0, 0), (1.0, 0), (1e-4, 2), (1e-4, 2)):
+    helped.clear()
+    for later in (1.0, 1.0, 1e-4, 1e-4, 1.0, 1e-4):
         now[0] += later
         run(x)
-        assert len(started) == expected
-    now[0] += 1.0
-    for help_ in started:
-        help_()  # no call follows
-    run(x)
-    assert len(started) == 2
-    run(x)
-    assert len(started) == 4
+    assert helped == [False, False, True, True, False, True]
 
 
 def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):
@@ -252,9 +244,9 @@ def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):
     slower, plain = [0.5], fused_shares._Job.run
     monkeypatch.setattr(fused_shares, "_ALONE", 16)
 
-    def timed(job):
-        now[0] += 1e-5 * (slower[0] if helped[-1] else 1)
-        return plain(job)
+    def timed(job, *, helped):
+        now[0] += 1e-5 * (slower[0] if helped else 1)
+        return plain(job, helped=helped)
 
     monkeypatch.setattr(fused_shares._Job, "run", timed)
     run, x = gbdnn.compile(network(MIXED), nthreads=3), inputs(1, 50)
@@ -281,26 +273,14 @@ def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):
 def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on, monkeypatch):
     """More would wait for each other on the same core."""
     on(name)
-    started = []
-    monkeypatch.setattr(fused_shares, "on_another_thread", started.append)
+    asked = []
+    monkeypatch.setattr(
+        fused_shares, "together", lambda n, *given: asked.append(n) or together(n, *given)
+    )
     run = gbdnn.compile(network(MIXED), nthreads=8)
     for count in (1, 1, 16, 16):
         run(inputs(count, 50))
-    assert len(started) == 2 * (most - 1)
-
-
-def test_a_call_ends_after_its_helpers():
-    """A helper that is still in the call would change the next one."""
-    counters = np.zeros(CONSTANTS["PROGRESS"], np.int64)
-    counters[CONSTANTS["WITHIN"]] = -1  # one helper
-    job = Record("job", counters=counters)  # no layers
-    call = threading.Thread(target=required(np.dtype(np.float32))["lead_block"], args=(job,))
-    call.start()
-    call.join(0.1)
-    assert call.is_alive()
-    counters[CONSTANTS["WITHIN"]] = 0
-    call.join(60)
-    assert not call.is_alive()
+    assert set(asked) == {1, most}
 
 
 def test_a_single_input_of_a_layer_with_more_than_65536_neurons():
@@ -426,23 +406,15 @@ def test_an_error_in_one_of_several_threads(block, monkeypatch):
     monkeypatch.setattr(choice, "division", lambda *_: (16, 3))
     expected = gbdnn.infer(net, X, engine="fused")
     monkeypatch.setattr(shallow, "_CALL", 0)  # one block
-    call, together = fused_chain.Stream.call, threading.Barrier(3)
-
-    def together_first(stream, lane, **watched):
-        if stream._next[0] == 0:
-            together.wait(60)  # each thread has one of the three blocks
-        return call(stream, lane, **watched)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fused_chain.Stream, "call", together_first)
+    for bad, error, message in (
+        (1, errors.NonFiniteError, "layer 3"),
+        (np.nan, errors.ArgumentError, f"contains nan in row {16 * block + 5}, column 0"),
+    ):
         assert gbdnn.infer(net, X, engine="fused").isequal(expected)
-        running = threading.active_count()
-        bad = X.copy()
-        bad[16 * block + 5] = 1
-        with pytest.raises(errors.NonFiniteError, match="layer 3"):
-            gbdnn.infer(net, bad, engine="fused")
-        assert gbdnn.infer(net, X, engine="fused").isequal(expected)
-    assert threading.active_count() == running
+        faulty = X.copy()
+        faulty[16 * block + 5] = bad
+        with pytest.raises(error, match=message):
+            gbdnn.infer(net, faulty, engine="fused")
 
 
 # What comes out

@@ -5,9 +5,9 @@ import pytest
 
 from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.kernels.steps import Steps, UpdateRule
+from gbdnn.kernels.together import together
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.layer_info import LayerInfo
-from gbdnn.runtime.threads import on_threads
 
 SIZES = (70, 50, 33)
 
@@ -42,10 +42,7 @@ def passes(steps, names, X, out):
         barrier=state, stopped=state[16:], threads=steps.nthreads, out=out,
         out_stride=out.shape[1], passes=sum(CONSTANTS[name] for name in names),
     )  # fmt: skip
-    on_threads(
-        steps.nthreads, lambda thread: steps._compiled(job, thread), stop=lambda: None,
-        all_needed=steps.nthreads > 1,
-    )  # fmt: skip
+    together(steps.nthreads, steps._compiled, job, all_needed=True)
 
 
 @pytest.mark.parametrize("threads", [1, 3, 8])

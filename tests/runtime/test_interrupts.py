@@ -106,8 +106,7 @@ class Interrupter:
         return self
 
 
-@pytest.mark.parametrize("all_needed", [False, True])
-def test_no_call_runs_on_after_an_interrupt_at_any_line(all_needed):
+def test_no_call_runs_on_after_an_interrupt_at_any_line():
     """Memory that other threads use is freed when `on_threads` has returned."""
     for n in range(1, 500):
         begun, ended = [], []
@@ -119,12 +118,12 @@ def test_no_call_runs_on_after_an_interrupt_at_any_line(all_needed):
             ended.append(k)
 
         with Interrupter(n) as _, suppress(KeyboardInterrupt):
-            threads.on_threads(3, work, stop=lambda: None, all_needed=all_needed)
+            threads.on_threads(3, work, stop=lambda: None)
             break
         assert sorted(begun) == sorted(ended)
         assert len(set(map(id, threads._idle))) == len(threads._idle)
         together = Barrier(3)
-        threads.on_threads(3, lambda _, b=together: b.wait(60), stop=lambda: None, all_needed=True)
+        threads.on_threads(3, lambda _, b=together: b.wait(60), stop=lambda: None)
     assert 60 < n < 499
 
 

@@ -29,6 +29,7 @@ from gbdnn.kernels.compiled.record import CONSTANTS, address
 from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
 from gbdnn.kernels.kernel import ChainLayers, LayerPlan
+from gbdnn.kernels.together import _ALONE, _Team
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.layer_info import LayerInfo
 
@@ -167,10 +168,13 @@ def networks(dtype, step):
             assert all(np.isfinite(each).all() for each in (values[Y.inputs], *rows))
         if at % 2 == 0:  # the chain without checks, and without positions
             width = max(1, n // 2)
-            stream, lane = Stream(chain, chain, (9.0, 0.0)[at % 4 > 0]), Lane(chain, width)
+            stream, lane = (
+                Stream(chain, chain, (9.0, 0.0)[at % 4 > 0]),
+                Lane(chain, width, watched=at % 4 > 0),
+            )
             values, present = (np.empty((n, sizes[-1]), kind) for kind in (dtype, np.uint8))
             stream.begin(X, width, 2, values, present if at % 4 else None)
-            while stream.call(lane, watched=at % 4) == -2:
+            while stream.call([lane]) == -2:
                 pass
             assert np.isfinite(values).all()
             assert lane.counts[0, 0] == n * (at % 4 > 0)
@@ -238,12 +242,23 @@ def training(dtype, step):
         assert run.run(placed(X, at), *given).steps == 3  # with finite losses and gradients
 
 
+def called_alone(team, function, *given, wakes, all_needed):
+    if all_needed:
+        CALL(team, function, *given, wakes=wakes, all_needed=True)
+    else:
+        function(*given, _ALONE)
+
+
+CALL = _Team.call
+
+
 def main(library, dtype, group, place, step):
     functions = loading.functions_of(Path(library))
     loading.functions = dense_product.functions = lambda _: functions
     AlignedBlock.__init__, AlignedBlock.scratch = make_block, property(lambda self: self._scratch)
     costs.panel_rows = lambda edges, nrows, ncols: min(nrows, 50)
-    _Job.wake_helpers = lambda _: True  # but none helps
+    _Job.begin = lambda _: True
+    _Team.call = called_alone  # but none helps
     guard = None if place == "anywhere" else Guard(at_start=place == "start")
     for k, name in enumerate(globals()[group](np.dtype(dtype), int(step))):
         os.write(1, f"{k} {name}\n".encode())

@@ -65,6 +65,27 @@ struct plan {
     double move_cost, row_cost;  // of moving an activation, and visiting a row, to compact a block
 };
 
+/* Threads that compute a call together: the caller and helpers of a team, or those of OpenMP. */
+struct threads {
+    int64_t count;
+    struct team *team;  // of `count` - 1 helpers; or null
+    int64_t wakes;  // whether helpers that sleep are woken
+    int64_t all_needed;  // whether to wait for helpers that come late
+    // libgomp's GOMP_parallel, omp_get_thread_num, omp_get_num_threads and omp_get_max_threads
+    int64_t parallel, number, size, most;
+    int64_t usual;  // size of the team that is meant
+};
+
+/* A thread's blocks in `stream`, and what it did. */
+struct lane {
+    real *Y, *Z;
+    int64_t stride;
+    int64_t *ids;  // one per input of a block
+    int64_t *scratch;  // as in `chain`
+    int64_t *done;  // entries of the answer; clock ticks of reading, all layers, and writing; a layer
+    const int64_t *statistics;  // as in `chain`
+};
+
 /* Dense inputs, which threads take through all layers in blocks of `width` inputs. */
 struct stream {
     const struct plan *plan, *checked;  // the second one for blocks with larger features
@@ -146,17 +167,15 @@ struct job {
     int64_t neurons;  // numbers per thread in `active`
     real *Y, *Z;  // activations and a second buffer; the result is in Y if `layers` is even
     uint32_t *active;  // work space for single inputs
-    int64_t *counters;  // PROGRESS + 2 layers, at first 0
+    int64_t *counters;  // PROGRESS + 2 layers
 };
 
-/* Places in a job's counters, a cache line apart.
+/* Places in a job's counters.
 
     FAULTY    for single inputs: 0, or 1 + the first layer with a sum that is not finite, or
               1 + `layers` if a feature is not finite
-    GATE      how often a call has begun or ended
-    WITHIN    minus the number of helpers in a call
     PROGRESS  from here on, for each layer, the numbers of shares begun and completed */
-enum { FAULTY = 0, GATE = 8, WITHIN = 16, PROGRESS = 24 };
+enum { FAULTY = 0, PROGRESS = 8 };
 
 /* Training steps. Blocks are those of a share of `share_lines` lines of inputs. */
 struct steps {
@@ -177,6 +196,7 @@ struct steps {
     uint8_t *hits;
     int64_t out_stride;  // of `out`
     real *out;  // rows of outputs, or of gradients of the inputs
+    int64_t done;  // number of complete steps
 };
 
 /* A layer's edges in training. */
@@ -214,8 +234,12 @@ EXPORT void chain(const struct plan *plan, int64_t first, int64_t last, real *Y,
                   int64_t stride, int64_t count, int64_t *ids, int64_t *scratch,
                   const int64_t *statistics);
 
-EXPORT int64_t stream(const struct stream *job, real *Y, real *Z, int64_t stride, int64_t *ids,
-                      int64_t *scratch, int64_t *done, const int64_t *statistics);
+EXPORT int64_t open_team(void);
+EXPORT int64_t sleeping(struct team *team);
+EXPORT void assist(struct team *team, int64_t number);
+
+EXPORT int64_t stream(const struct stream *job, const struct lane *const *lanes, int64_t *found,
+                      const struct threads *threads);
 
 EXPORT void pass_block(struct window *job, const struct block *given);
 EXPORT int64_t pass_rows(struct window *job);
@@ -242,17 +266,13 @@ EXPORT void panels(const int64_t *indptr, const int64_t *rows, const real *weigh
                    int64_t size, int64_t count, int64_t *cursors, int64_t *new_indptr,
                    uint32_t *new_rows, real *new_weights);
 
-EXPORT void lead_block(struct job *job);
-EXPORT void assist_block(struct job *job, int64_t number, int64_t spins);
-EXPORT void lead_single(struct job *job);
-EXPORT void assist_single(struct job *job, int64_t number, int64_t spins);
+EXPORT int64_t share_block(struct job *job, const struct threads *threads);
+EXPORT int64_t share_single(struct job *job, const struct threads *threads);
 
 EXPORT int64_t gather(const struct product *product, int64_t first, int64_t last, real *block);
 EXPORT int64_t multiply(const struct dense *dense, int64_t first, int64_t last);
 
-EXPORT int64_t steps(const struct steps *job, int64_t thread);
-EXPORT int64_t steps_on_team(const struct steps *job, int64_t usual, int64_t parallel,
-                             int64_t number, int64_t size, int64_t most);
+EXPORT int64_t steps(struct steps *job, const struct threads *threads);
 
 /* ------------------------------------------------------------------------------------------------
    Functions that several files call
@@ -376,6 +396,13 @@ void relax(void);
 
 /* Wait until a number that other threads write is at least `value`. */
 void wait_for(int64_t *at, int64_t value);
+
+/* Call work(job, 0) on this thread and work(job, 1), ... on others, and wait until all calls have
+   returned. Unless all threads are needed, calls on helpers are omitted if they could begin only
+   afterwards. Return false, with nothing done, if OpenMP has another team than the usual one, or not
+   enough threads. */
+typedef void (*work_function)(void *job, int64_t thread);
+bool work_together(const struct threads *threads, work_function work, void *job);
 
 /* Wait until `nthreads` threads have called this; their earlier writes are visible afterwards.
    `state` holds two numbers a cache line apart, at first 0. */

@@ -51,7 +51,7 @@ CONSTANTS: dict[str, int] = {}
 for _body in re.findall(r"enum \{([A-Z_0-9=, ]+)\}", _CODE):
     CONSTANTS |= _constants(_body)
 FUNCTIONS = {
-    name: given.count(",") + 1
+    name: 0 if given == "void" else given.count(",") + 1
     for name, given in re.findall(r"EXPORT [\w ]+?\b(\w+)\(([^)]*)\);", _CODE)
 }
 

@@ -5,10 +5,7 @@
                       wait for the shares that other threads compute;  exchange the buffers
 
 A few inputs cannot be divided: half as many take as long, because the time is spent on reading the
-weights. A thread that comes late finds no share left, so no thread waits for another one to start.
-
-Waking a thread takes about as long as such a call. After a call, the helpers therefore wait for
-another one in compiled code, for a time that is not much longer than a call. */
+weights. A thread that comes late finds no share left, so no thread waits for another one to start. */
 
 #include "kernels.h"
 
@@ -28,11 +25,11 @@ INLINED bool compute_share(const struct job *job, const struct layer *W, const r
     return compute_single(W, active, *actives, Y, Z + W->first);
 }
 
-/* Compute shares of each layer until none is left, as thread `number`. */
-INLINED void work(const struct job *job, int64_t number, const bool single)
+/* Compute shares of each layer until none is left. */
+INLINED void work(const struct job *job, int64_t thread, const bool single)
 {
     real *Y = job->Y, *Z = job->Z;
-    uint32_t *active = job->active + number * job->neurons;
+    uint32_t *active = job->active + thread * job->neurons;
     for (int64_t k = 0; k < job->layers; k++) {
         const struct layer *W = job->table + k * job->shares;
         int64_t *begun = job->counters + PROGRESS + 2 * k, *completed = begun + 1;
@@ -51,55 +48,28 @@ INLINED void work(const struct job *job, int64_t number, const bool single)
     }
 }
 
-/* Compute a job; helpers may take part if there are several shares. */
-INLINED void lead(struct job *job, const bool single)
+static void work_on_block(void *job, int64_t thread) { work(job, thread, false); }
+
+static void work_on_single(void *job, int64_t thread) { work(job, thread, true); }
+
+/* Compute a block, or a single input. Return 0 if OpenMP's threads cannot; see `work_together`. */
+INLINED int64_t compute(struct job *job, const struct threads *threads, const bool single)
 {
-    int64_t *counters = job->counters;
     const bool fault = single && any_infinite(job->Y, job->table->nrows);
-    counters[FAULTY] = fault ? job->layers + 1 : 0;
+    job->counters[FAULTY] = fault ? job->layers + 1 : 0;
     if (fault)
-        return;
+        return 1;
     for (int64_t k = 0; k < 2 * job->layers; k++)
-        counters[PROGRESS + k] = 0;
-    if (job->shares == 1) {
-        work(job, 0, single);
-        return;
-    }
-    atomic_add(counters + GATE, 1);
-    work(job, 0, single);
-    atomic_add(counters + GATE, 1);
-    wait_for(counters + WITHIN, 0);
+        job->counters[PROGRESS + k] = 0;
+    return work_together(threads, single ? work_on_single : work_on_block, job);
 }
 
-/* As thread `number`, help with each call until none begins while it waits `spins` times. */
-INLINED void assist(struct job *job, int64_t number, int64_t spins, const bool single)
+int64_t share_block(struct job *job, const struct threads *threads)
 {
-    int64_t *gate = job->counters + GATE, *within = job->counters + WITHIN;
-    int64_t seen = 0;
-    for (int64_t left = spins; left > 0; left--) {
-        const int64_t now = atomic_read(gate);
-        if (now != seen && now % 2) {
-            atomic_add(within, -1);
-            if (atomic_read(gate) == now)
-                work(job, number, single);
-            atomic_add(within, 1);
-            seen = now;
-            left = spins;
-        }
-        relax();
-    }
+    return compute(job, threads, false);
 }
 
-void lead_block(struct job *job) { lead(job, false); }
-
-void assist_block(struct job *job, int64_t number, int64_t spins)
+int64_t share_single(struct job *job, const struct threads *threads)
 {
-    assist(job, number, spins, false);
-}
-
-void lead_single(struct job *job) { lead(job, true); }
-
-void assist_single(struct job *job, int64_t number, int64_t spins)
-{
-    assist(job, number, spins, true);
+    return compute(job, threads, true);
 }

@@ -1,7 +1,6 @@
 /* Training steps: forward and backward pass of a minibatch, gradients, and weight updates.
 
-All threads of a run call `steps` concurrently. A step has the following phases, with a barrier
-after each:
+A step has the following phases, with a barrier after each:
 
     by inputs   Z = Y W + b;  Y' = min(max(Z, 0), clip)          each thread some lines of inputs,
                 D = D' W^T where 0 < Y < clip                     forward and backward
@@ -95,9 +94,9 @@ static void refresh_all(const struct steps *job, int64_t thread)
     barrier(job->barrier, job->threads);
 }
 
-/* Return the number of steps done. */
-int64_t steps(const struct steps *job, int64_t thread)
+static void work(void *given, int64_t thread)
 {
+    struct steps *job = given;
     const int64_t layers = job->layers, threads = job->threads;
     const real largest = job->constants[4];
     if (job->passes & REFRESH)
@@ -126,36 +125,12 @@ int64_t steps(const struct steps *job, int64_t thread)
         refresh_all(job, thread);
         done++;
     }
-    return done;
+    if (thread == 0)
+        job->done = done;
 }
 
-/* A job for the threads of an OpenMP team, and OpenMP's functions. */
-struct team {
-    const struct steps *job;
-    int (*number)(void), (*size)(void);
-    int64_t is_too_small;
-};
-
-static void take_part(void *given)
+/* Do steps on `job->threads` threads. Return 0 if OpenMP's cannot; see `work_together`. */
+int64_t steps(struct steps *job, const struct threads *threads)
 {
-    struct team *team = given;
-    const int64_t threads = team->job->threads, thread = team->number();
-    if (team->size() < threads)
-        atomic_write(&team->is_too_small, 1);
-    else if (thread < threads)
-        steps(team->job, thread);
-}
-
-/* Do steps on the calling thread's OpenMP team, of its usual size: another one would end threads.
-   The functions are libgomp's GOMP_parallel, omp_get_thread_num, omp_get_num_threads and
-   omp_get_max_threads. Return 0, with nothing done, if the team is another one than that of `usual`
-   threads, or gets fewer threads than the steps need. */
-int64_t steps_on_team(const struct steps *job, int64_t usual, int64_t parallel, int64_t number,
-                      int64_t size, int64_t most)
-{
-    struct team team = {job, (int (*)(void))number, (int (*)(void))size, 0};
-    if (((int (*)(void))most)() != usual)
-        return 0;
-    ((void (*)(void (*)(void *), void *, unsigned, unsigned))parallel)(take_part, &team, 0, 0);
-    return !team.is_too_small;
+    return work_together(threads, work, job);
 }

@@ -1,0 +1,141 @@
+/* Calls that several threads compute together.
+
+    the caller    opens the gate;  work(job, 0);  closes the gate;  waits for helpers within
+    a helper      waits until the gate is open;  enters;  work(job, number);  leaves
+
+A helper that comes late finds the gate closed, and the caller does not wait for it, unless all
+threads are needed.
+
+Threads of Python would need its lock to begin, one after the other, which takes as long as computing
+some inputs. Helpers wait in compiled code: for the time that usually passes between two calls they
+watch the gate, then they sleep. */
+
+#define _POSIX_C_SOURCE 200809L  // clock_gettime
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "kernels.h"
+
+enum { STAY = 200000, LOOKS = 64 };  // ns that helpers watch the gate; looks at it between times
+
+struct team {
+    _Alignas(LINE) int64_t gate;  // how often a call has begun or ended: odd while it is open
+    _Alignas(LINE) int64_t within;  // minus the number of helpers in a call
+    _Alignas(LINE) int64_t completed;  // number of helpers that have done their part of a call
+    _Alignas(LINE) int64_t asleep;  // number of helpers
+    work_function work;  // of the call
+    void *job;
+    pthread_mutex_t mutex;
+    pthread_cond_t begun;
+};
+
+/* Return the address of a team without helpers, or 0 if there is no memory. It is never freed, since
+   helpers watch it until the process ends. */
+int64_t open_team(void)
+{
+    struct team *team = aligned_alloc(LINE, sizeof(struct team));
+    if (team) {
+        *team = (struct team){0};
+        pthread_mutex_init(&team->mutex, 0);
+        pthread_cond_init(&team->begun, 0);
+    }
+    return (int64_t)team;
+}
+
+int64_t sleeping(struct team *team) { return atomic_read(&team->asleep); }
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Return the gate after it has changed from `seen`. */
+static int64_t changed_gate(struct team *team, int64_t seen)
+{
+    int64_t gate;
+    for (const int64_t since = nanoseconds(); nanoseconds() - since < STAY;)
+        for (int64_t looks = 0; looks < LOOKS; looks++, relax())
+            if ((gate = atomic_read(&team->gate)) != seen)
+                return gate;
+    pthread_mutex_lock(&team->mutex);
+    atomic_add(&team->asleep, 1);
+    while ((gate = atomic_read(&team->gate)) == seen)
+        pthread_cond_wait(&team->begun, &team->mutex);
+    atomic_add(&team->asleep, -1);
+    pthread_mutex_unlock(&team->mutex);
+    return gate;
+}
+
+void assist(struct team *team, int64_t number)
+{
+    for (int64_t gate = 0;;) {
+        gate = changed_gate(team, gate);
+        if (gate % 2 == 0)
+            continue;
+        atomic_add(&team->within, -1);
+        if (atomic_read(&team->gate) == gate) {
+            team->work(team->job, number);
+            atomic_add(&team->completed, 1);
+        }
+        atomic_add(&team->within, 1);
+    }
+}
+
+static void lead(const struct threads *threads, work_function work, void *job)
+{
+    struct team *team = threads->team;
+    team->work = work;
+    team->job = job;
+    atomic_write(&team->completed, 0);
+    atomic_add(&team->gate, 1);
+    if (threads->wakes && sleeping(team)) {
+        pthread_mutex_lock(&team->mutex);
+        pthread_cond_broadcast(&team->begun);
+        pthread_mutex_unlock(&team->mutex);
+    }
+    work(job, 0);
+    if (threads->all_needed)
+        wait_for(&team->completed, threads->count - 1);
+    atomic_add(&team->gate, 1);
+    wait_for(&team->within, 0);
+}
+
+/* A call for OpenMP's threads. */
+struct openmp_call {
+    const struct threads *threads;
+    work_function work;
+    void *job;
+    int64_t is_too_small;  // whether they are fewer
+};
+
+static void take_part(void *given)
+{
+    struct openmp_call *call = given;
+    const int64_t thread = ((int (*)(void))call->threads->number)();
+    if (((int (*)(void))call->threads->size)() < call->threads->count)
+        atomic_write(&call->is_too_small, 1);
+    else if (thread < call->threads->count)
+        call->work(call->job, thread);
+}
+
+bool work_together(const struct threads *threads, work_function work, void *job)
+{
+    if (threads->count == 1) {
+        work(job, 0);
+    } else if (threads->team) {
+        lead(threads, work, job);
+    } else {
+        // The team has its usual size: another one would end threads.
+        struct openmp_call call = {threads, work, job, 0};
+        if (((int (*)(void))threads->most)() != threads->usual)
+            return false;
+        typedef void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+        ((parallel)threads->parallel)(take_part, &call, 0, 0);
+        return !call.is_too_small;
+    }
+    return true;
+}

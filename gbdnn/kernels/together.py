@@ -1,0 +1,176 @@
+"""Calls of compiled code that several threads compute together.
+
+    together(3, functions(dtype)["stream"], job, lanes)
+
+Helpers wait for the next call in compiled code, where they need no lock of Python. A call on three
+threads takes two of them along, and a call that begins while all are in use starts further ones.
+
+If PyTorch is there and uses libgomp, as on Linux, calls of the main thread on most of its threads
+run on these: they spin for a while after each of its operations, and helpers would wait for a core.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections import defaultdict
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.record import Record
+from gbdnn.runtime.threads import elsewhere, unbind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["startable", "taken", "together"]
+
+_ALONE = Record("threads", count=1)
+_MAIN = threading.main_thread()
+
+
+def together(
+    threads: int, function: Callable[..., int], *given: Any, wakes: bool = True,
+    all_needed: bool = False,
+) -> None:  # fmt: skip
+    """Call a compiled function, whose last argument is a record of threads.
+
+    Parameters
+    ----------
+    threads : int
+        Fewer take part if no others can be started.
+    function : callable
+    *given : Any
+        All arguments but the last one.
+    wakes : bool, default True
+        Whether helpers that sleep are woken, which takes some time.
+    all_needed : bool, default False
+        Whether each thread has work of its own, and all of them are waited for.
+
+    Raises
+    ------
+    RuntimeError
+        `all_needed`, and not enough threads can be started.
+    """
+    if threads == 1:
+        function(*given, _ALONE)
+        return
+    openmp = _openmp(threads)
+    if openmp is not None and function(*given, openmp):
+        return
+    team = taken(_idle[threads], partial(_Team, threads))
+    try:
+        if all_needed and team.threads < threads:
+            raise RuntimeError(f"can't start {threads} threads")
+        team.call(function, *given, wakes=wakes, all_needed=all_needed)
+    finally:
+        _idle[team.threads].append(team)
+
+
+def startable(threads: int) -> int:
+    """Return how many threads `together` can use, from 1 to `threads`."""
+    if threads == 1:
+        return 1
+    team = taken(_idle[threads], partial(_Team, threads))
+    _idle[team.threads].append(team)
+    return int(team.threads)
+
+
+def taken(idle: list[Any], make: Callable[[], Any]) -> Any:
+    """Take an object from a list, or make one; `pop` and `append` of a list are atomic."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return make()
+
+
+class _Team:
+    """The caller of each call, and helpers, up to `threads` in all; one call at a time."""
+
+    def __init__(self, threads: int) -> None:
+        compiled = required(np.dtype(np.float32))  # the same code as for other numbers
+        address = compiled["open_team"]()
+        if not address:
+            raise MemoryError("no memory for a team of threads")
+        self._sleeping = partial(compiled["sleeping"], address)
+        self._cores: set[int] = set()
+        self._ids: list[int] = []
+        with suppress(RuntimeError):  # no further thread can be started
+            while len(self._ids) < threads - 1:
+                begun: Future[int] = Future()
+                work = partial(compiled["assist"], address, 1 + len(self._ids))
+                threading.Thread(
+                    target=_help, args=(begun, work), name="gbdnn", daemon=True
+                ).start()
+                self._ids.append(begun.result())
+        self.threads = 1 + len(self._ids)
+        self._record = Record("threads", count=self.threads, team=address)
+
+    def call(
+        self, function: Callable[..., int], *given: Any, wakes: bool, all_needed: bool
+    ) -> None:
+        if wakes and self._sleeping():
+            cores = elsewhere()
+            if cores != self._cores:
+                for each in self._ids:
+                    with suppress(OSError):
+                        os.sched_setaffinity(each, cores)
+                self._cores = cores
+        self._record.set(wakes=int(wakes), all_needed=int(all_needed))
+        function(*given, self._record)
+
+
+def _help(begun: Future[int], work: Callable[[], object]) -> None:
+    try:
+        unbind()
+    except BaseException as error:  # raised in the thread that waits
+        begun.set_exception(error)
+        return
+    begun.set_result(threading.get_native_id())
+    work()  # until the process ends
+
+
+_idle: dict[int, list[_Team]] = defaultdict(list)  # by number of threads
+os.register_at_fork(after_in_child=lambda: _idle.clear())  # helpers are not copied
+
+
+def _libgomp() -> dict[str, int]:
+    """Return the members of a record of threads that are functions of libgomp."""
+    names = {
+        "parallel": "GOMP_parallel", "number": "omp_get_thread_num",
+        "size": "omp_get_num_threads", "most": "omp_get_max_threads",
+    }  # fmt: skip
+    try:
+        openmp = ctypes.CDLL("libgomp.so.1", os.RTLD_NOLOAD)
+        found = {name: getattr(openmp, names[name]) for name in names}
+    except (AttributeError, OSError):  # on macOS, or another OpenMP
+        return {}
+    return {name: ctypes.cast(each, ctypes.c_void_p).value or 0 for name, each in found.items()}
+
+
+_functions: dict[str, int] = {}  # of libgomp; empty before the first call that looks for them
+_teams: dict[int, Record] = {}  # by number of threads
+os.register_at_fork(after_in_child=lambda: _functions.update(parallel=0))
+
+
+def _openmp(threads: int) -> Record | None:
+    """Return PyTorch's threads for this call, if it takes most of them."""
+    torch = sys.modules.get("torch")
+    usual = getattr(torch, "get_num_threads", int)()
+    if not threads <= usual < 2 * threads or threading.current_thread() is not _MAIN:
+        return None
+    if not _functions:
+        _functions.update(_libgomp() or {"parallel": 0})
+    if not _functions["parallel"]:
+        return None
+    if threads not in _teams:
+        _teams[threads] = Record("threads", count=threads, **_functions)
+    _teams[threads].set(usual=usual)
+    return _teams[threads]

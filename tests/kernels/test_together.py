@@ -1,0 +1,122 @@
+"""Calls of compiled code on several threads, and the helpers that take part in them."""
+
+import ctypes
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn.kernels import costs, together
+from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
+
+LINE = 64
+
+
+@pytest.fixture(autouse=True)
+def teams(monkeypatch):
+    """No team is left from other tests."""
+    monkeypatch.setattr(together, "_idle", together.defaultdict(list))
+    monkeypatch.setattr(together, "_openmp", lambda _: None)
+    return together._idle
+
+
+def empty_job():
+    """Return a function, and a job without layers."""
+    counters = np.zeros(CONSTANTS["PROGRESS"], np.int64)
+    return required(np.dtype(np.float32))["share_block"], Record("job", counters=counters)
+
+
+def test_a_call_ends_after_its_helpers():
+    """A helper that is still in the call would read the next one."""
+    function, job = empty_job()
+    team = required(np.dtype(np.float32))["open_team"]()
+    within = ctypes.c_int64.from_address(team + LINE)
+    within.value = -1  # one helper
+    threads = Record("threads", count=2, team=team)
+    call = threading.Thread(target=function, args=(job, threads))
+    call.start()
+    call.join(0.1)
+    assert call.is_alive()
+    within.value = 0
+    call.join(60)
+    assert not call.is_alive()
+
+
+def test_threads_of_the_system_are_used_as_far_as_they_can_be_started(monkeypatch):
+    started, start = [], threading.Thread.start
+
+    def limited(thread):
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    function, job = empty_job()
+    assert [together.startable(n) for n in (1, 8, 3)] == [1, 3, 3]
+    together.together(8, function, job)
+    with pytest.raises(RuntimeError, match="can't start 8 threads"):
+        together.together(8, function, job, all_needed=True)
+    assert len(started) == 2
+    W = np.eye(4, dtype="f4")
+    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
+    X = np.random.default_rng(0).random((900, 4), "f4")
+    np.testing.assert_array_equal(gbdnn.compile([W], nthreads=8)(X), X)
+    assert gbdnn.train([W], X, X, epochs=1, nthreads=8).history[-1].loss == 0
+
+
+def test_a_helper_that_cannot_begin_raises_for_the_caller(monkeypatch):
+    def fail():
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(together, "unbind", fail)
+    with pytest.raises(MemoryError, match="no more"):
+        together.startable(2)
+
+
+def test_helpers_that_sleep_wake_on_other_cores(monkeypatch, teams):
+    """Linux often wakes a thread on the core of the thread that wakes it."""
+    function, job = empty_job()
+    together.startable(3)
+    (team,) = teams[3]
+    moved = []
+    monkeypatch.setattr(together, "elsewhere", lambda: {5, 7})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *given: moved.append(given), raising=False)
+    for asleep, expected in ((0, 0), (1, 2), (1, 2)):
+        monkeypatch.setattr(team, "_sleeping", lambda n=asleep: n)
+        together.together(3, function, job)
+        assert len(moved) == expected
+    assert [cores for _, cores in moved] == [{5, 7}] * 2
+
+
+def test_calls_at_the_same_time_have_teams_of_their_own(teams):
+    function, jobs = empty_job()[0], [empty_job()[1] for _ in range(4)]
+    all_begun = threading.Barrier(4)
+
+    def call(each):
+        all_begun.wait(60)
+        for _ in range(200):
+            together.together(3, function, each)
+
+    threads = [threading.Thread(target=call, args=(each,)) for each in jobs]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert 1 <= len(teams[3]) <= 4
+    assert len(set(map(id, teams[3]))) == len(teams[3])
+
+
+def test_a_forked_child_starts_helpers(teams):
+    function, job = empty_job()
+    together.together(3, function, job)
+    assert teams[3]
+    child = os.fork() if hasattr(os, "fork") else pytest.skip("no fork here")
+    if child == 0:
+        was_empty = not together._idle[3]
+        together.together(3, function, job)
+        os._exit(0 if was_empty and together._idle[3] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
