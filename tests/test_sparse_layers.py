@@ -112,7 +112,7 @@ def test_shapes_of_inputs(shape):
 def test_threads_do_not_change_results(monkeypatch, is_own):
     monkeypatch.setattr(passes, "_WORK", 1)  # every call has work for all threads
     if is_own:
-        monkeypatch.setattr(together, "_openmp", lambda _: None)
+        monkeypatch.setattr(together, "openmp_team", lambda _: None)
     found = []
     for threads in (1, 3, 8):
         torch.manual_seed(1)
@@ -198,7 +198,7 @@ def test_a_forked_process_has_threads_of_its_own(monkeypatch):
     expected = model(x)
 
     def compute():
-        sys.exit(0 if torch.equal(model(x), expected) and not together._openmp(3) else 3)
+        sys.exit(0 if torch.equal(model(x), expected) and not together.openmp_team(3) else 3)
 
     process = get_context("fork").Process(target=compute)
     process.start()

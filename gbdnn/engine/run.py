@@ -149,6 +149,7 @@ class _Run:
         self.layers = plan_layers(net, X.largest, plan.block_kernel)
         self.loader, self.buffers = Loader(net, plan, self.layers), plan.buffers()
         dense, memory = X.dense_rows is not None, plan.facts.memory
+        self._callers = min(costs.CALLERS, plan.sizes.workers)
         self.sink = Answer(X.nrows, net.shape[1], X.dtype, dense=dense, memory=memory)
         weights = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
         self.watch = Watch(plan.facts.engine, callback, weights)
@@ -430,7 +431,7 @@ class _Run:
                 parts.extend(pool.pour(Y, keep))
             parts.extend(pool.end())
 
-        self._on_threads(columns, pour)
+        self._on_threads(columns, pour, workers=self._callers)
         thin = [(Y, None) for Y in parts if len(Y.inputs) < width]
         parts = [Y for Y in parts if len(Y.inputs) == width]
         pour(thin)
@@ -475,7 +476,7 @@ class _Run:
             for i in numbers:
                 found[i] = function(i)
 
-        self._on_threads(deque(range(n)), work)
+        self._on_threads(deque(range(n)), work, workers=self._callers)
         return found
 
 

@@ -94,7 +94,7 @@ SINGLE_DENSE = 0.06  # the same in a dense layer
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
 HAND_OVER = 200_000.0  # work from which a second thread helps
 
-CALLERS = 4  # threads that call GraphBLAS at the same time; more of them wait for Python's lock
+CALLERS = 4  # threads that call GraphBLAS or NumPy at the same time; more wait for Python's lock
 INNER = 100_000.0  # product from which threads within it help
 GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock
 

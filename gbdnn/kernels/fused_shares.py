@@ -16,7 +16,7 @@ from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.kernels.compiled.table import shares
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import non_finite
-from gbdnn.kernels.together import taken, together
+from gbdnn.kernels.together import openmp_team, taken, together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class _Job:
     """Arguments of compiled calls that threads compute together; not thread-safe.
 
     Waking helpers takes about as long as such a call, and pays only if others follow. They take
-    part if a call begins soon after the last one.
+    part if a call begins soon after the last one; PyTorch's threads are often awake.
 
     Where other threads use the cores, a helper may come late or lose its core while the caller
     waits for its share. If calls with helpers take longer than the first ones, which have none, the
@@ -71,7 +71,8 @@ class _Job:
     def begin(self) -> bool:
         """Note the beginning of a call; return whether helpers take part."""
         self._began = perf_counter()
-        self._follows = self._began - self._ended < self._stay
+        soon = self._began - self._ended < self._stay
+        self._follows = soon or openmp_team(self._count) is not None
         if self._paused:
             self._paused -= self._follows
             return False

@@ -30,7 +30,7 @@ from gbdnn.runtime.threads import elsewhere, unbind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["startable", "taken", "together"]
+__all__ = ["openmp_team", "startable", "taken", "together"]
 
 _ALONE = Record("threads", count=1)
 _MAIN = threading.main_thread()
@@ -62,7 +62,7 @@ def together(
     if threads == 1:
         function(*given, _ALONE)
         return
-    openmp = _openmp(threads)
+    openmp = openmp_team(threads)
     if openmp is not None and function(*given, openmp):
         return
     team = taken(_idle[threads], partial(_Team, threads))
@@ -160,8 +160,8 @@ _teams: dict[int, Record] = {}  # by number of threads
 os.register_at_fork(after_in_child=lambda: _functions.update(parallel=0))
 
 
-def _openmp(threads: int) -> Record | None:
-    """Return PyTorch's threads for this call, if it takes most of them."""
+def openmp_team(threads: int) -> Record | None:
+    """Return PyTorch's threads if a call of this thread takes most of them."""
     torch = sys.modules.get("torch")
     usual = getattr(torch, "get_num_threads", int)()
     if not threads <= usual < 2 * threads or threading.current_thread() is not _MAIN:

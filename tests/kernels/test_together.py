@@ -19,7 +19,7 @@ LINE = 64
 def teams(monkeypatch):
     """No team is left from other tests."""
     monkeypatch.setattr(together, "_idle", together.defaultdict(list))
-    monkeypatch.setattr(together, "_openmp", lambda _: None)
+    monkeypatch.setattr(together, "openmp_team", lambda _: None)
     return together._idle
 
 
