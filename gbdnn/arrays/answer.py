@@ -27,7 +27,7 @@ from gbdnn.runtime.ownership import owned
 from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Answer", "matrix_of"]
 
@@ -203,17 +203,15 @@ def matrix_of(values: np.ndarray, *, sparse: bool = False, nthreads: int = 1) ->
 
     The matrix is sparse if `sparse` or if it has few entries.
     """
-    present, found = np.empty(values.shape, bool), list[int]()
+    present, found = np.empty(values.shape, bool), list[Any]()
 
-    def find(starts: Iterable[int]) -> None:
+    def find(starts: Iterator[int]) -> None:
         for start in starts:
             some = slice(start, start + _SCANNED)
-            np.not_equal(values[some], 0, out=present[some])
-            found.append(int(np.count_nonzero(present[some])))
+            found.append(np.count_nonzero(np.not_equal(values[some], 0, out=present[some])))
 
-    starts = range(0, len(values), _SCANNED)
-    find(starts) if nthreads == 1 else share(nthreads, deque(starts), find)
-    entries = sum(found)
+    share(nthreads, deque(range(0, len(values), _SCANNED)), find)
+    entries = int(sum(found))
     if sparse or not entries or not dense_pays(values.size, entries):
         return SparseRows.from_array(values).matrix()
     return _imported(values, present, entries)

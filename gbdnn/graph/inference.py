@@ -35,8 +35,8 @@ from gbdnn.graph.convolution import as_convolutions
 from gbdnn.graph.features import as_answer, as_array, as_graph, kind_of
 from gbdnn.graph.neighbourhood import as_nodes, steps
 from gbdnn.kernels import costs
-from gbdnn.kernels.dense_product import can_multiply, multiply, target
-from gbdnn.kernels.gather import BLOCK_ROWS, Aggregate, Gather
+from gbdnn.kernels.dense_product import BLOCK_ROWS, can_multiply, multiply, target
+from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.kernels.overflow import non_finite, require_finite
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -171,14 +171,13 @@ def infer(
         plan, read = steps(A, kind, convolutions, ids)
         if memory is None and is_source(X):
             memory = MEMORY
-        threads = available()
-        run = _Products(aggregate, engine, memory, threads)
+        run = _Products(aggregate, engine, memory)
         # Sparse features stay sparse where the first layer's weights come first, or if they do not
         # fit as an array.
         stays = ids is None and convolutions and Y.dense_rows is None
         large = is_source(X) and count * features * kind.itemsize > run.memory
         if not (stays and (large or run.may_multiply_first(convolutions[0], plan[0]))):
-            Y = as_array(Y, threads, read)
+            Y = as_array(Y, run.nthreads, read)
         for k, (layer, step) in enumerate(zip(convolutions, plan, strict=True)):
             began, before = perf_counter(), [Y]
             del Y
@@ -190,16 +189,14 @@ def infer(
                     callback(stats)
         if wanted is not None:
             Y = Y[wanted[1]]
-        return as_answer(Y, threads)
+        return as_answer(Y, run.nthreads)
 
 
 class _Products:
     """The products of one call; parameters as for `infer`."""
 
-    def __init__(
-        self, aggregate: Aggregate, engine: Engine, memory: int | None, nthreads: int
-    ) -> None:
-        self._aggregate, self._engine, self._nthreads = aggregate, engine, nthreads
+    def __init__(self, aggregate: Aggregate, engine: Engine, memory: int | None) -> None:
+        self._aggregate, self._engine, self.nthreads = aggregate, engine, available()
         self.memory = sys.maxsize if memory is None else memory
         self._gather: Gather | None = None
 
@@ -224,7 +221,7 @@ class _Products:
             return Z, self._engine if self._engine in ("sparse", "fused") else "full"
         gather = self._gather
         if gather is None or gather.rows is not rows:
-            gather = self._gather = Gather(rows, self._aggregate, self._nthreads, self._engine)
+            gather = self._gather = Gather(rows, self._aggregate, self.nthreads, self._engine)
         first = self.may_multiply_first(layer, step)
         if first and (not isinstance(Y, np.ndarray) or _multiplies_first(info, rows)):
             before.append(Y)
@@ -247,7 +244,7 @@ class _Products:
             np.empty((n, info.ncols), info.dtype) for n in (gather.rows.ncols, gather.rows.nrows)
         )
         self._times(k, Y, info, T, np.zeros(info.ncols, info.dtype))
-        start = self._start(k, layer, step, Y, Z, _WIDEST)
+        start = self._start(k, layer, step, Y, Z)
         del Y
         low, high = _limits(info)
         if not gather.into(gather.operand(T), Z, start, low=low, high=high):
@@ -260,7 +257,7 @@ class _Products:
         """Compute (A Y) W in blocks of up to `width` nodes."""
         info, count, (low, high) = layer.layer, gather.rows.nrows, _limits(layer.layer)
         Z, operand = np.empty((count, info.ncols), info.dtype), gather.operand(Y)
-        start = self._start(k, layer, step, Y, Z, width)
+        start = self._start(k, layer, step, Y, Z)
         if gather.kernel == "fused" and can_multiply(info):
             most = max(1, width // BLOCK_ROWS)
             if not gather.into(operand, Z, start, low=low, high=high, then=info, most=most):
@@ -283,7 +280,7 @@ class _Products:
         Z = np.broadcast_to(_bias(info), (nodes, info.ncols)).copy()
         for first in range(0, info.nrows, width):
             some = slice(first, min(first + width, info.nrows))
-            part = as_array(Y, self._nthreads, columns=some)
+            part = as_array(Y, self.nthreads, columns=some)
             gathered, nothing = np.empty_like(part), np.zeros(part.shape[1], info.dtype)
             if not gather.into(gather.operand(part), gathered, nothing):
                 raise non_finite(k, info)
@@ -293,32 +290,26 @@ class _Products:
                     self._times(k, array, W, Z, Z)
         return np.clip(Z, *_limits(info), out=Z)
 
-    def _start(
-        self, k: int, layer: Convolution, step: Step, Y: Any, Z: np.ndarray, width: int
-    ) -> np.ndarray:
+    def _start(self, k: int, layer: Convolution, step: Step, Y: Any, Z: np.ndarray) -> np.ndarray:
         """Return what sums start at: the bias, or Y V + b, which is written to Z."""
-        V, b = layer.self_weights, _bias(layer.layer)
-        if V is None:
+        b = _bias(layer.layer)
+        if layer.self_weights is None:
             return b
-        if step.own is None:
-            self._times(k, Y, V, Z, b)
-            return Z
-        for first in range(0, len(Z), width):
-            some = slice(first, first + width)
-            self._times(k, Y[step.own[some]], V, Z[some], b)
+        self._times(k, Y, layer.self_weights, Z, b, own=step.own)
         return Z
 
     def _times(
         self, k: int, Y: Any, layer: Layer, out: np.ndarray, start: np.ndarray,
-        limits: tuple[float, float] = (-np.inf, np.inf),
+        limits: tuple[float, float] = (-np.inf, np.inf), own: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         """Compute out = min(max(start + Y W, low), high): in compiled code, or by `infer`.
 
-        `start`, of shape (features,) or that of `out`, may be `out`.
+        `start`, of shape (features,) or that of `out`, may be `out`. `own` are rows of Y.
         """
         is_array = isinstance(Y, np.ndarray)
         if self._engine in ("auto", "fused") and is_array and can_multiply(layer):
-            if not multiply(layer, Y, target(out, start, *limits), self._nthreads):
+            result = target(out, start, *limits) | {"ids": own}
+            if not multiply(layer, Y, result, self.nthreads):
                 raise non_finite(k, layer)
             return
         chain, memory = layer.prepared(_chain), min(self.memory, MEMORY)
@@ -326,12 +317,13 @@ class _Products:
         step = rows_within(memory, each, f"nodes at layer {k}", least=_NARROWEST, most=_AT_ONCE)
         for first in range(0, len(out), step):
             last = min(first + step, len(out))
-            part = Y[first:last] if is_array else Y.sparse_rows(first, last).with_ids()
+            some = slice(first, last) if own is None else own[first:last]
+            part = Y[some] if is_array else Y.sparse_rows(first, last).with_ids()
             X = as_source(part, layer.dtype)
             try:
                 found = to_array(
                     infer_network(
-                        chain, X, engine=self._engine, memory=MEMORY, nthreads=self._nthreads
+                        chain, X, engine=self._engine, memory=MEMORY, nthreads=self.nthreads
                     )
                 )
             except NonFiniteError:

@@ -5,24 +5,22 @@ Z = min(max(start + Y W, low), high)
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.loading import functions
-from gbdnn.kernels.compiled.record import Record
-from gbdnn.runtime.threads import share
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.ranges import Ranges, compute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gbdnn.model.layer import Layer
 
-__all__ = ["can_multiply", "multiply", "product", "target"]
+__all__ = ["BLOCK_ROWS", "can_multiply", "multiply", "product", "target"]
 
-UNIT = 1 << 17  # elements of Y, at least one row, of a thread's unit of work
+BLOCK_ROWS = CONSTANTS["BLOCK_ROWS"]
+UNIT = 1 << 14  # elements of Y, at least a block, of a thread's unit of work
 
 
 def can_multiply(layer: Layer) -> bool:
@@ -46,7 +44,10 @@ def target(
 
 
 def product(layer: Layer, Y: np.ndarray | None, result: dict[str, Any]) -> Record:
-    """Return the record of a product, of a `target`; rows of Y may follow in each call."""
+    """Return the record of a product; `result` is a `target`, and may have `ids` of rows of Y.
+
+    Without Y, its rows follow in each call.
+    """
     W, size = layer.prepared(_padded), layer.dtype.itemsize
     stride = layer.nrows if Y is None else Y.strides[0] // size
     return Record(
@@ -56,16 +57,12 @@ def product(layer: Layer, Y: np.ndarray | None, result: dict[str, Any]) -> Recor
 
 
 def multiply(layer: Layer, Y: np.ndarray, result: dict[str, Any], nthreads: int) -> bool:
-    """Compute a product on threads; return whether all sums are finite."""
-    made, step = product(layer, Y, result), max(1, UNIT // max(1, layer.nrows))
-    compiled, flags = (functions(layer.dtype) or {})["multiply"], list[int]()
-
-    def work(starts: Iterator[int]) -> None:
-        for first in starts:
-            flags.append(compiled(made, first, min(first + step, len(Y))))
-
-    share(nthreads, deque(range(0, len(Y), step)), work)
-    return not any(flags)
+    """Compute a product on threads, as for `product`; return whether all sums are finite."""
+    compiled, count = (functions(layer.dtype) or {})["multiply"], len(result["Z"])
+    step = BLOCK_ROWS * max(1, UNIT // (BLOCK_ROWS * max(1, layer.nrows)))
+    first = np.arange(0, count, step)
+    work = product(layer, Y, result), Ranges(first, np.minimum(first + step, count))
+    return compute([work], lambda: compiled, nthreads)
 
 
 def _padded(layer: Layer) -> np.ndarray:

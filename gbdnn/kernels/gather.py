@@ -23,8 +23,9 @@ import numpy as np
 from gbdnn.arrays.checks import are_finite
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels.compiled.loading import functions, required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record
-from gbdnn.kernels.dense_product import product, target
+from gbdnn.kernels.compiled.record import Record
+from gbdnn.kernels.dense_product import BLOCK_ROWS, product, target
+from gbdnn.kernels.ranges import Ranges, compute
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.ownership import owned
 from gbdnn.runtime.threads import share
@@ -34,11 +35,10 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Layer
 
-__all__ = ["BLOCK_ROWS", "Aggregate", "Gather", "gathered"]
+__all__ = ["Aggregate", "Gather", "gathered"]
 
 Aggregate = Literal["sum", "max", "min"]
 
-BLOCK_ROWS = CONSTANTS["BLOCK_ROWS"]
 SHARE = 1 << 14  # edges and nodes of a thread's unit of work
 HEAVY = 1 << 17  # edges from which a node's row is split into pieces of SHARE
 PIECE = 1 << 22  # bytes that a thread of GraphBLAS uses at a time, or for a node
@@ -160,27 +160,22 @@ class Gather:
         heavy = self._heavy[(self._heavy >= first) & (self._heavy < last)]
         light, cuts, heavy = ~np.isin(cuts[:-1], heavy), cuts - first, heavy - first
         made = Record("product", **source, **result, indptr=indptr)
-        units = np.column_stack((cuts[:-1], cuts[1:]))[light].tolist()
-        work, sums = [(made, a, b) for a, b in units], []
+        work, sums = [(made, Ranges(cuts[:-1][light], cuts[1:][light]))], []
         for k in heavy:  # the same product, with the pieces as neighbours
             pieces = np.append(np.arange(indptr[k], indptr[k + 1], SHARE), indptr[k + 1])
-            parts = np.empty((len(pieces) - 1, features), Y.dtype)
+            numbers, one = np.arange(len(pieces) - 1, dtype=np.uint64), np.ones(1, Y.dtype)
+            parts = np.empty((len(numbers), features), Y.dtype)
             made = Record("product", **source, **alone | {"Z": parts}, indptr=pieces)
-            work[:0] = [(made, p, p + 1) for p in range(len(parts))]
-            place, ends = np.array([k]), np.array([0, len(parts)])
-            numbers, one = np.arange(len(parts), dtype=np.uint64), np.ones(1, Y.dtype)
+            work.insert(0, (made, Ranges(np.arange(len(parts)), np.arange(len(parts)) + 1)))
             made = Record(
-                "product", **result, indptr=ends, columns=numbers, weights=one, places=place,
-                Y=parts, stride=features, features=features,
+                "product", **result, indptr=np.array([0, len(parts)]), columns=numbers,
+                weights=one, places=np.array([k]), Y=parts, stride=features, features=features,
             )  # fmt: skip
-            sums.append((made, 0, 1))
-        flags: list[int] = []
+            sums.append((made, Ranges(np.zeros(1), np.ones(1))))
 
-        def run(units: Iterator[tuple[Record, int, int]]) -> None:
+        def begin() -> Callable[[Record, Ranges], int]:
             block = None if then is None else np.empty((BLOCK_ROWS, features), Y.dtype)
-            for made, a, b in units:
-                flags.append(gather(made, a, b, block))
+            return lambda made, ranges: gather(made, ranges, block)
 
-        share(self._nthreads if then is None else min(self._nthreads, most), deque(work), run)
-        run(iter(sums))
-        return not any(flags)
+        nthreads = self._nthreads if then is None else min(self._nthreads, most)
+        return compute(work, begin, nthreads) & compute(sums, begin, 1)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import gbdnn
 from gbdnn import errors, graph
-from gbdnn.kernels import dense_product, gather
+from gbdnn.kernels import dense_product, gather, ranges
 from gbdnn.runtime import threads
 
 
@@ -205,12 +205,15 @@ def test_dense_weights_use_nthreads_threads(own, pieces, monkeypatch):
     """No products of NumPy, whose threads are others; the bits are the same for any number."""
     monkeypatch.setattr(gather, "SHARE", 8)
     monkeypatch.setattr(gather, "HEAVY", 16 if pieces else 1000)
-    monkeypatch.setattr(dense_product, "UNIT", 500)
+    monkeypatch.setattr(dense_product, "UNIT", 1)
     monkeypatch.setattr(np, "matmul", None)
     begun, usual = [], threads.on_threads
-    monkeypatch.setattr(
-        threads, "on_threads", lambda n, *a, **options: begun.append(n) or usual(n, *a, **options)
-    )
+    for module in (threads, ranges):
+        monkeypatch.setattr(
+            module,
+            "on_threads",
+            lambda n, *a, **options: begun.append(n) or usual(n, *a, **options),
+        )
     rng = np.random.default_rng(3)
     A = oracle.random_graph(rng, 600, edges=5).T.tocsr()
     assert np.diff(A.indptr).max() > 16

@@ -53,12 +53,21 @@ def test_threads_and_places_do_not_change_bits(multiply, dtype, monkeypatch):
     layer, Y, _, start = case(61, 130, dtype)
     Z, parts = np.empty_like(start), np.empty_like(start)
     assert multiply(layer, Y, dense_product.target(Z, start[0]), 1)
-    for unit in (1, 7 * Y.shape[1]):
-        monkeypatch.setattr(dense_product, "UNIT", unit)
+    monkeypatch.setattr(dense_product, "UNIT", 1)
+    for rows in (1, 7):
+        monkeypatch.setattr(dense_product, "BLOCK_ROWS", rows)
         for nthreads in (1, 3, 8):
             parts[:] = np.nan
             assert multiply(layer, Y, dense_product.target(parts, start[0]), nthreads)
             np.testing.assert_array_equal(parts, Z)
+
+
+def test_chosen_rows(multiply):
+    layer, Y, W, _ = case(61, 33, "f8")
+    ids = np.random.default_rng(0).integers(0, 61, 40)
+    Z = np.empty((40, 33))
+    assert multiply(layer, Y, dense_product.target(Z, np.ones(33)) | {"ids": ids}, 2)
+    np.testing.assert_allclose(Z, 1 + Y[ids] @ W, atol=1e-13)
 
 
 def test_an_overflow_is_found_in_every_place(multiply):

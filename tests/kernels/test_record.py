@@ -34,14 +34,14 @@ def test_members_of_a_graph_product_are_held_during_its_calls(monkeypatch):
     product = gather.Gather(SparseRows.from_array(A), "sum", 3, "fused")
     compiled = product._compiled
 
-    def checked(record, first, last, block):
-        calls.append(first)
+    def checked(record, ranges, block):
+        calls.append(record)
         places = [
             (address(x), x.nbytes) for x in record._kept.values() if isinstance(x, np.ndarray)
         ]
         for name in ("indptr", "columns", "weights", "Y", "start", "Z"):
             assert any(0 <= int(record.array[name][0]) - at <= size for at, size in places), name
-        return compiled(record, first, last, block)
+        return compiled(record, ranges, block)
 
     product._compiled = checked
     Z = np.empty((4, 8), "f4")

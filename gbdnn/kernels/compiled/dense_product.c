@@ -15,14 +15,19 @@ enum {
     WIDEST = PAIR_LINES == 4 ? 4 : 1,  // cache lines of a tile
 };
 
-/* Compute `rows` rows from Y, `start` and Z on, and `count` columns: more than `lines - 1` cache lines
-   and at most `lines`, or at most one if `partial`. Return whether a sum is not finite. The compiler
-   knows `lines`, `rows` and `partial`. */
-INLINED bool tile(const struct dense D, const real *Y, const real *start, real *Z, const real *W,
-                  int64_t count, const int lines, const int rows, const bool partial)
+/* Compute `rows` rows from row i on, and `count` columns: more than `lines - 1` cache lines and at most
+   `lines`, or at most one if `partial`. Return whether a sum is not finite. The compiler knows
+   `lines`, `rows` and `partial`. */
+INLINED bool tile(const struct dense D, int64_t i, int64_t column, int64_t count, const int lines,
+                  const int rows, const bool partial)
 {
+    const real *W = D.W + column, *start = D.start + i * D.start_stride + column, *Y[ROWS];
+    real *Z = D.Z + i * D.z_stride + column;
     int64_t at[WIDEST];
     line s[ROWS][WIDEST];
+#pragma unroll
+    for (int r = 0; r < rows; r++)
+        Y[r] = D.Y + (D.ids ? D.ids[i + r] : i + r) * D.stride;
     const some_lanes mask = lanes_below(count);
 #pragma unroll
     for (int k = 0; k < lines; k++)
@@ -41,7 +46,7 @@ INLINED bool tile(const struct dense D, const real *Y, const real *start, real *
             w[k] = load(W + e * D.w_stride + at[k]);
 #pragma unroll
         for (int r = 0; r < rows; r++) {
-            const line y = Y[r * D.stride + e];
+            const line y = Y[r][e];
 #pragma unroll
             for (int k = 0; k < lines; k++)
                 s[r][k] = fma_line(y, w[k], s[r][k]);
@@ -66,24 +71,16 @@ INLINED bool tile(const struct dense D, const real *Y, const real *start, real *
 INLINED bool columns(const struct dense D, int64_t first, int64_t last, int64_t column,
                      int64_t count, const int lines, const bool partial)
 {
-    const real *W = D.W + column;
     bool infinite = false;
-    for (int64_t i = first; i < last;) {
-        const real *Y = D.Y + i * D.stride, *start = D.start + i * D.start_stride + column;
-        real *Z = D.Z + i * D.z_stride + column;
-        if (last - i >= ROWS) {
-            infinite |= tile(D, Y, start, Z, W, count, lines, ROWS, partial);
-            i += ROWS;
-        } else {
-            infinite |= tile(D, Y, start, Z, W, count, lines, 1, partial);
-            i += 1;
-        }
-    }
+    int64_t i = first;
+    for (; last - i >= ROWS; i += ROWS)
+        infinite |= tile(D, i, column, count, lines, ROWS, partial);
+    for (; i < last; i++)
+        infinite |= tile(D, i, column, count, lines, 1, partial);
     return infinite;
 }
 
-/* Compute rows `first` to `last` (exclusive). Return whether a sum is not finite. */
-int64_t multiply(const struct dense *dense, int64_t first, int64_t last)
+bool multiply_rows(const struct dense *dense, int64_t first, int64_t last)
 {
     const struct dense D = *dense;
     bool infinite = false;
@@ -99,6 +96,19 @@ int64_t multiply(const struct dense *dense, int64_t first, int64_t last)
             infinite |= columns(D, first, last, c, count, 1, false);
         else
             infinite |= columns(D, first, last, c, count, 1, true);
+    }
+    return infinite;
+}
+
+/* Compute ranges of rows. Return whether a sum is not finite. */
+int64_t multiply(const struct dense *dense, const struct ranges *ranges)
+{
+    bool infinite = false;
+    for (int64_t n = 0; n < ranges->most; n++) {
+        const int64_t *range = next_range(ranges);
+        if (!range)
+            break;
+        infinite |= multiply_rows(dense, range[0], range[1]);
     }
     return infinite;
 }

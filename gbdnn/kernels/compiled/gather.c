@@ -93,21 +93,35 @@ static bool rows(const struct product A, int64_t first, int64_t last)
     return infinite;
 }
 
-/* The same, with dense weights if there are some; `block` has BLOCK_ROWS rows then. */
-int64_t gather(const struct product *product, int64_t first, int64_t last, real *block)
+/* The same, multiplied by dense weights; `block` has BLOCK_ROWS rows. */
+static bool multiplied_rows(const struct product A, int64_t first, int64_t last, real *block)
 {
-    if (!product->next)
-        return rows(*product, first, last);
     bool infinite = false;
     for (int64_t i = first; i < last; i += BLOCK_ROWS) {
         const int64_t count = least(BLOCK_ROWS, last - i);
-        const int64_t place = product->places ? product->places[i] : i;  // one row has a place
-        struct product A = *product;
-        A.indptr += i, A.places = 0, A.Z = block;
-        infinite |= rows(A, 0, count);
-        struct dense W = *product->next;
+        const int64_t place = A.places ? A.places[i] : i;  // one row has a place
+        struct product some = A;
+        some.indptr += i, some.places = 0, some.Z = block;
+        infinite |= rows(some, 0, count);
+        struct dense W = *A.next;
         W.Y = block, W.start += place * W.start_stride, W.Z += place * W.z_stride;
-        infinite |= multiply(&W, 0, count);
+        infinite |= multiply_rows(&W, 0, count);
+    }
+    return infinite;
+}
+
+/* Compute ranges of rows of the product, multiplied by dense weights if there are some. Return whether
+   a sum is not finite. */
+int64_t gather(const struct product *product, const struct ranges *ranges, real *block)
+{
+    const struct product A = *product;
+    bool infinite = false;
+    for (int64_t n = 0; n < ranges->most; n++) {
+        const int64_t *range = next_range(ranges);
+        if (!range)
+            break;
+        infinite |= A.next ? multiplied_rows(A, range[0], range[1], block)
+                           : rows(A, range[0], range[1]);
     }
     return infinite;
 }

@@ -131,6 +131,14 @@ struct window {
     int64_t faulty;  // first layer with a sum that is not finite, or -1
 };
 
+/* Ranges of rows, of which threads take one after the other. */
+struct ranges {
+    const int64_t *ends;  // first row and last row (exclusive) of each
+    int64_t count;
+    int64_t most;  // ranges of a call, which cannot be interrupted
+    int64_t *next;  // shared by the threads
+};
+
 /* The product of a graph matrix A and a full matrix Y. */
 struct product {
     const int64_t *indptr;
@@ -154,6 +162,7 @@ struct dense {
     int64_t w_stride;
     int64_t start_stride;  // 0 if all rows start equally
     int64_t z_stride;
+    const int64_t *ids;  // rows of Y; null if they are those of Z
     const real *W, *Y, *start;
     real *Z;
     double low, high;  // limits of Z
@@ -269,8 +278,8 @@ EXPORT void panels(const int64_t *indptr, const int64_t *rows, const real *weigh
 EXPORT int64_t share_block(struct job *job, const struct threads *threads);
 EXPORT int64_t share_single(struct job *job, const struct threads *threads);
 
-EXPORT int64_t gather(const struct product *product, int64_t first, int64_t last, real *block);
-EXPORT int64_t multiply(const struct dense *dense, int64_t first, int64_t last);
+EXPORT int64_t gather(const struct product *product, const struct ranges *ranges, real *block);
+EXPORT int64_t multiply(const struct dense *dense, const struct ranges *ranges);
 
 EXPORT int64_t steps(struct steps *job, const struct threads *threads);
 
@@ -292,6 +301,10 @@ void compute_layer(const struct layer *W, struct strip block, int64_t inputs);
 
 /* Write the numbers of an input's nonzero activations, and return how many there are. */
 int64_t find_active(const real *y, int64_t nrows, uint32_t *active);
+
+/* Compute rows `first` to `last` (exclusive) of a product with dense weights. Return whether a sum is
+   not finite. */
+bool multiply_rows(const struct dense *dense, int64_t first, int64_t last);
 
 /* Whether any of `count` numbers is not finite. */
 bool any_infinite(const real *z, int64_t count);
@@ -387,6 +400,13 @@ INLINED int64_t whole_lines(int64_t count) { return (count + LANES - 1) / LANES 
 INLINED int64_t atomic_add(int64_t *at, int64_t x) { return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST); }
 INLINED int64_t atomic_read(int64_t *at) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); }
 INLINED void atomic_write(int64_t *at, int64_t x) { __atomic_store_n(at, x, __ATOMIC_SEQ_CST); }
+
+/* The two ends of the next range, or null if none is left. */
+INLINED const int64_t *next_range(const struct ranges *ranges)
+{
+    const int64_t k = atomic_add(ranges->next, 1);
+    return k < ranges->count ? ranges->ends + 2 * k : 0;
+}
 
 /* The processor's cycle counter, or 0 if it has none. */
 INLINED int64_t ticks(void) { return (int64_t)__builtin_readcyclecounter(); }
