@@ -56,17 +56,19 @@ class Merged:
         return root
 
     def columns(
-        self, blocks: Sequence[Any], each: Callable[[Callable[[int], Any], int], list[Any]]
+        self,
+        blocks: Sequence[Any],
+        each: Callable[[Callable[[int], Any], Sequence[int]], list[Any]],
     ) -> list[np.ndarray] | None:
         """Merge equal inputs of blocks at the same layer, and return the columns of each to keep.
 
-        ``each(function, n)`` returns ``[function(0), ..., function(n - 1)]``, computed by several
+        ``each(function, numbers)`` returns ``[function(n) for n in numbers]``, computed by several
         threads. The result is None if all columns are kept, also because merging does not pay.
         """
         marks: list[np.ndarray] = []
         for count in (min(_FIRST, len(blocks)), len(blocks)):  # sample some blocks first
             begun = len(marks)
-            marks += each(partial(_column_marks, blocks[begun:]), count - begun)
+            marks += each(partial(_column_marks, blocks), range(begun, count))
             first, distinct = _first_of_equal(np.concatenate(marks))
             if distinct > _WORTH * len(first) and not self._always:
                 return None
@@ -78,10 +80,10 @@ class Merged:
         for at in range(0, len(leaders), step):
             some = leaders[at : at + step]
             theirs = repeats[np.isin(first[repeats], some)]
-            parts = each(partial(_leaders, blocks, starts, some), len(blocks))
+            parts = each(partial(_leaders, blocks, starts, some), range(len(blocks)))
             bits = np.concatenate(parts, axis=1)
             which = np.searchsorted(some, first)
-            each(partial(_compare, blocks, starts, theirs, bits, which, stays), len(blocks))
+            each(partial(_compare, blocks, starts, theirs, bits, which, stays), range(len(blocks)))
         gone = np.flatnonzero(~stays)
         if not len(gone):
             return None

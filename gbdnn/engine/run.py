@@ -255,15 +255,20 @@ class _Run:
         layers = window.chain.layers
         position = layers.position(window.first) if window.first == layers.first else None
 
-        def through(blocks: Any, Y: Any) -> Any:
-            if position is not None:
-                Z = window.chain.block(self.buffers, window.first, Y.width)
-                Z.array[position], Z.inputs = Y.array, Y.inputs
-                self.buffers.put(Y)
-                Y = Z
-            return blocks.block(Y)
+        def placed(n: int) -> Any:
+            Y = blocks[n]
+            Z = window.chain.block(self.buffers, window.first, Y.width)
+            Z.array[position], Z.inputs = Y.array, Y.inputs
+            self.buffers.put(Y)
+            return Z
 
-        return self._through(window, deque(blocks), through)
+        if position is not None:
+            blocks = self._each(placed, range(len(blocks)))
+        parts = [blocks] if self._is_compiled(window) else [[Y] for Y in blocks]
+        return self._through(window, deque(parts), lambda passing, some: passing.blocks(some))
+
+    def _is_compiled(self, window: _Window) -> bool:
+        return window.chain.window is not None and not self.watch.is_watched
 
     def _through(
         self, window: _Window, queue: deque[Any], through: Callable[[Any, Any], Iterator[Any]],
@@ -271,10 +276,22 @@ class _Run:
     ) -> list[Any]:  # fmt: skip
         """Compute the blocks of each item on threads until there are `most` blocks of survivors.
 
-        Threads take items from the queue. Return the survivors as blocks. With `in_graphblas`,
-        `through` calls GraphBLAS.
+        Threads take items from the queue; in compiled code up to `costs.CALLERS` threads, which the
+        others help. Return the survivors as blocks. With `in_graphblas`, `through` calls GraphBLAS.
         """
         out: list[Any] = []
+        chain, first, stop, ends = window
+        width, workers = self.plan.sizes.width, self.plan.sizes.workers
+        few = 0 if ends else int(_FEW * width)
+        given: Any = {"width": width, "few": few, "tidy": not ends}
+        form: Any = partial(BlockWindow, chain, self.watch)
+        context: Any = None
+        teams = deque([1] * workers)
+        if self._is_compiled(window):
+            form, context = chain.window, None if in_graphblas else {}
+            callers = min(self._callers, len(queue))
+            teams = deque((workers + k) // callers for k in range(callers))
+            given["spare"] = int(max(2, min(_AT_ONCE, most // workers)))
 
         def done(found: Iterator[Any]) -> None:
             for Y in found:
@@ -287,19 +304,13 @@ class _Run:
                 self.buffers.put(Y)
 
         def work(items: Iterator[Any]) -> None:
-            chain, first, stop, ends = window
-            width = self.plan.sizes.width
-            few = 0 if ends else int(_FEW * width)
-            form: Any = None if self.watch.is_watched else chain.window
-            form = form or partial(BlockWindow, chain, self.watch)
-            blocks = form(first, stop, self.buffers, width=width, few=few, tidy=not ends)
+            blocks = form(first, stop, self.buffers, threads=teams.popleft(), **given)
             for item in items:
                 done(through(blocks, item))
             done(blocks.end())
 
         self.watch.kernels.add(window.chain.name)
-        context: Any = {} if window.chain.window and not in_graphblas else None
-        self._on_threads(queue, work, lambda: len(out) >= most, context=context)
+        self._on_threads(queue, work, lambda: len(out) >= most, len(teams), context)
         return out
 
     # Computing sparse rows
@@ -468,15 +479,17 @@ class _Run:
         share(workers or sizes.workers, queue, work, is_full=is_full, **context)
         self.watch.tell()
 
-    def _each(self, function: Callable[[int], Any], n: int) -> list[Any]:
-        """Return ``[function(0), ..., function(n - 1)]``, computed by all threads."""
-        found: list[Any] = [None] * n
+    def _each(self, function: Callable[[int], Any], numbers: Sequence[int]) -> list[Any]:
+        """Return ``[function(n) for n in numbers]``, computed by up to `costs.CALLERS` threads."""
+        if self._callers == 1 or len(numbers) == 1:
+            return [function(n) for n in numbers]
+        found: list[Any] = [None] * len(numbers)
 
-        def work(numbers: Iterator[int]) -> None:
-            for i in numbers:
-                found[i] = function(i)
+        def work(places: Iterator[int]) -> None:
+            for i in places:
+                found[i] = function(numbers[i])
 
-        self._on_threads(deque(range(n)), work, workers=self._callers)
+        self._on_threads(deque(range(len(numbers))), work, workers=self._callers)
         return found
 
 

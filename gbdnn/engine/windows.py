@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gbdnn.engine.stats import Watch
     from gbdnn.kernels.blocks import Buffers
@@ -53,12 +53,13 @@ class Pool:
 class BlockWindow:
     """The blocks of a thread on their way through layers `first` to `stop` (exclusive).
 
-    See `gbdnn.kernels.kernel.Window`; statistics are recorded for `watch`.
+    See `gbdnn.kernels.kernel.Window`; statistics are recorded for `watch`. There is one thread,
+    and spare blocks are taken as needed.
     """
 
     def __init__(
         self, chain: Chain, watch: Watch, first: int, stop: int, buffers: Buffers, *, width: int,
-        few: int, tidy: bool,
+        few: int, tidy: bool, threads: int = 1, spare: int = 0,
     ) -> None:  # fmt: skip
         self._chain, self._watch, self._buffers = chain, watch, buffers
         self._first, self._stop, self._few, self._tidy = first, stop, few, tidy
@@ -76,10 +77,14 @@ class BlockWindow:
             else:
                 chain.read(Y, first, rows.sparse_rows(at, min(at + step, rows.nrows)))
             self._watch.progress.spent(reading=perf_counter() - began)
-            yield from self.block(Y)
+            yield from self._through(Y)
 
-    def block(self, Y: Any) -> Iterator[Any]:
-        """Take a block through the layers; yield finished blocks."""
+    def blocks(self, blocks: Sequence[Any]) -> Iterator[Any]:
+        """Take blocks through the layers; yield finished blocks."""
+        for Y in blocks:
+            yield from self._through(Y)
+
+    def _through(self, Y: Any) -> Iterator[Any]:
         chain, first, stop, watch = self._chain, self._first, self._stop, self._watch
         began, counts = perf_counter(), watch.counts(stop - first)
         Y = chain.run(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedChain", "FusedWindow", "Lane", "Stream"]
 
-_SPARE = 2  # blocks before a call that reads rows, which ends when there are none
+_CALL = 3e7  # ns of a compiled call, which cannot be interrupted
 
 
 class FusedChain:
@@ -40,6 +40,8 @@ class FusedChain:
         infos, _, _, droppable, checked = zip(*layers.plans, strict=True)
         self.neurons = max(max(info.shape) for info in infos)
         self.dtype: np.dtype = infos[0].dtype
+        sizes = [(info.edges, *info.shape, self.dtype.itemsize) for info in infos]
+        self.costs = [costs.fused_layer(16, *each) for each in sizes]
         table = layer_table(layers.weights, droppable, checked)
         self._plans = [
             Record("plan", table=table, tidy=tidy, edge_cost=costs.speeds().fused,
@@ -47,7 +49,6 @@ class FusedChain:
             for tidy in (False, True)
         ]  # fmt: skip
         self.compiled = required(self.dtype)
-        self._idle: list[FusedWindow] = []  # append and pop are atomic
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
         """Return a block for `width` inputs before layer `k`."""
@@ -114,20 +115,9 @@ class FusedChain:
         Y.inputs, Y.neurons = ids[:left], self.layers.neurons(stop)
         return Y
 
-    def window(
-        self, first: int, stop: int, buffers: Buffers, *, width: int, few: int, tidy: bool
-    ) -> FusedWindow:
-        """Return a thread's way through layers `first` to `stop`; blocks have `width` inputs."""
-        try:
-            found = self._idle.pop()
-        except IndexError:
-            found = FusedWindow(self, width)
-        found.begin(first, stop, buffers, few=few, tidy=tidy)
-        return found
-
-    def leave(self, window: FusedWindow) -> None:
-        """Keep a window, which has ended, for another one."""
-        self._idle.append(window)
+    def window(self, first: int, stop: int, buffers: Buffers, **options: Any) -> FusedWindow:
+        """See `gbdnn.kernels.kernel.Chain`."""
+        return FusedWindow(self, first, stop, buffers, **options)
 
     def rows(self, Y: AlignedBlock, k: int, *, droppable: bool) -> Iterator[SparseRows]:
         """Yield the inputs as sparse rows."""
@@ -159,116 +149,126 @@ class FusedChain:
 
 
 class FusedWindow:
-    """The blocks of a thread on their way through consecutive layers, in compiled code.
+    """Blocks on their way through consecutive layers, in compiled code, on threads.
 
-    Its methods yield finished blocks: full ones of pooled survivors, and those with more than `few`
-    survivors.
-
+    See `gbdnn.kernels.kernel.Window`. The caller's thread leads, and keeps account of all blocks.
     """
 
-    def __init__(self, chain: FusedChain, width: int) -> None:
-        self._chain, self._width, self._first, self._stop = chain, width, 0, 0
-        self._buffers: Any = None
+    def __init__(
+        self, chain: FusedChain, first: int, stop: int, buffers: Buffers, *, width: int, few: int,
+        tidy: bool, threads: int, spare: int,
+    ) -> None:  # fmt: skip
+        layers = chain.layers
+        self._chain, self._buffers, self._threads = chain, buffers, threads
+        self._width, self._stop, self._most = width, stop, spare * threads
         self._blocks: dict[int, AlignedBlock] = {}  # by address
-        slots = np.zeros(5 + 2 * _SPARE, MEMBERS["block"])
-        self._ids: dict[int, np.ndarray] = {}
-        self._Z, self._pool, self._given = slots[:1], slots[1:2], slots[2:3]
-        self._spare, self._done = slots[3 : 4 + _SPARE], slots[4 + _SPARE :]
+        self._ids: dict[int, np.ndarray] = {}  # rows of numbers of inputs, by address
+        self._next = np.zeros(2, np.int64)
+        # A row is a structure: addresses of activations and of numbers, and a count.
+        self._Z, self._pools = (np.zeros((threads, 3), np.int64) for _ in range(2))
+        self._spare, self._lots = self._Z[:0], np.zeros(threads, MEMBERS["lot"])
+        for n in range(threads):
+            self._Z[n, 0] = self._get()
+        block = self._blocks[int(self._Z[0, 0])]
+        self._scratch = [scratch(block.stride) for _ in range(threads)]
+        self._lots["scratch"] = [address(each) for each in self._scratch]
+        for name, slots in (("Z", self._Z), ("pool", self._pools)):
+            self._lots[name] = address(slots) + slots.strides[0] * np.arange(threads)
+        self._lots["faulty"] = -1
         self._record = Record(
-            "window", width=width, Z=self._Z, pool=self._pool, spare=self._spare, done=self._done
-        )
-        self._state = self._record.array[0]
-
-    def begin(self, first: int, stop: int, buffers: Buffers, *, few: int, tidy: bool) -> None:
-        """Take blocks through other layers; see `gbdnn.kernels.kernel.Chain.window`."""
-        layers, state = self._chain.layers, self._state
-        self._buffers, self._first, self._stop = buffers, first, stop
-        Z = buffers.get(self._chain.neurons, self._width)
-        self._blocks[Z.address] = Z
-        if not state["stride"]:
-            self._record.set(scratch=scratch(Z.stride), stride=Z.stride)
-        state["plan"] = self._chain.plan_of(tidy=tidy).address
-        state["first"], state["last"], state["few"] = first - layers.first, stop - layers.first, few
-        state["nrows"], state["ncols"], state["faulty"] = *map(layers.neurons, (first, stop)), -1
-        self._Z["Y"], self._pool["Y"] = Z.address, 0
+            "window", plan=chain.plan_of(tidy=tidy), first=first - layers.first,
+            last=stop - layers.first, stride=block.stride, width=width, few=few,
+            nrows=layers.neurons(first), ncols=layers.neurons(stop),
+            positions=layers.position(first), next=self._next, lots=self._lots,
+        )  # fmt: skip
+        work = sum(chain.costs[first - layers.first : stop - layers.first]) * width / 16
+        self._at_once = threads * max(1, int(_CALL / work))
 
     def rows(self, rows: Any, ids: np.ndarray, step: int) -> Iterator[AlignedBlock]:
-        """Take rows, an array or `SparseRows`, through the layers, `step` per block."""
-        position = self._chain.layers.position(self._first)
-        self._record.set(
-            ids=np.ascontiguousarray(ids, np.int64),
-            rows=len(ids),
-            next=0,
-            step=step,
-            positions=position,
-        )
+        """See `gbdnn.kernels.kernel.Window`."""
+        members = dict.fromkeys(("given", "X"))
         if isinstance(rows, np.ndarray):
             size, (row_stride, column_stride) = rows.itemsize, rows.strides
-            self._record.set(
-                X=rows, row_stride=row_stride // size, column_stride=column_stride // size
-            )
+            members |= {"X": rows, "row_stride": row_stride // size}
+            members["column_stride"] = column_stride // size
         else:
-            indptr, columns, values, value_step = self._chain.arrays(rows)
-            self._record.set(
-                X=None, indptr=indptr, columns=columns, values=values, value_step=value_step
-            )
-        left = 1
-        while left:
-            self._fill_up()
-            left = self._chain.compiled["pass_rows"](self._record)
-            yield from self._finished()
+            names = "indptr", "columns", "values", "value_step"
+            members |= zip(names, self._chain.arrays(rows), strict=True)
+        ids = np.ascontiguousarray(ids, np.int64)
+        self._record.set(ids=ids, rows=len(ids), step=step, **members)
+        yield from self._pieces(-(-len(ids) // step))
 
-    def block(self, Y: AlignedBlock) -> Iterator[AlignedBlock]:
-        """Take a block through the layers; it is consumed."""
-        count = len(Y.inputs)
-        self._hold(self._given, Y)[:count] = Y.inputs
-        self._given["count"] = count
-        self._chain.compiled["pass_block"](self._record, self._given)
-        self._release()
-        yield from self._finished()
+    def blocks(self, blocks: Sequence[AlignedBlock]) -> Iterator[AlignedBlock]:
+        """See `gbdnn.kernels.kernel.Window`."""
+        given = np.zeros((len(blocks), 3), np.int64)
+        for n, (Y, ids) in enumerate(zip(blocks, self._rows(len(blocks)).tolist(), strict=True)):
+            self._blocks[Y.address], given[n] = Y, (Y.address, ids, len(Y.inputs))
+            self._ids[ids][: len(Y.inputs)] = Y.inputs
+        self._record.set(given=given)
+        yield from self._pieces(len(blocks))
 
     def end(self) -> Iterator[AlignedBlock]:
-        """Yield the pool, if there are survivors, and return all other blocks."""
-        if self._pool["Y"][0]:
-            yield self._left(self._pool[0])
-        self._release()
-        self._buffers.put(self._blocks.pop(int(self._Z["Y"][0])))
-        self._chain.leave(self)
+        """See `gbdnn.kernels.kernel.Window`."""
+        self._have_spare(0)
+        for Y in self._Z[:, 0].tolist():
+            self._buffers.put(self._blocks.pop(Y))
+        yield from self._left(self._pools[self._pools[:, 0] != 0])
 
-    def _hold(self, slot: np.ndarray, Y: AlignedBlock) -> np.ndarray:
-        """Write a block to its structure; return an array for the numbers of its inputs."""
-        ids = np.empty(self._width, np.int64)
-        slot["Y"], slot["ids"] = Y.address, address(ids)
-        self._blocks[Y.address], self._ids[address(ids)] = Y, ids
-        return ids
+    def _pieces(self, count: int) -> Iterator[AlignedBlock]:
+        """Take pieces through the layers."""
+        given, done = bool(self._record.array["given"][0]), 0
+        while done < count:
+            pieces = min(count - done, self._at_once)
+            self._have_spare(0 if given else min(pieces, self._most))
+            room = max(pieces, len(self._spare)) + 1
+            own, finished = (np.empty((self._threads, room, 3), np.int64) for _ in range(2))
+            for name, slots in (("own", own), ("done", finished)):
+                self._lots[name] = address(slots) + slots.strides[0] * np.arange(self._threads)
+            self._lots["owned"] = self._lots["finished"] = 0
+            self._next[:] = done, 0
+            self._record.set(pieces=done + pieces, spare=self._spare, spares=len(self._spare))
+            together(min(self._threads, pieces), self._chain.compiled["pass"], self._record)
+            self._require_finite()
+            done = min(int(self._next[0]), done + pieces)
+            spare = [own[n, :k] for n, k in enumerate(self._lots["owned"].tolist())]
+            self._spare = np.concatenate([*spare, self._spare[self._next[1] :]])
+            for n, k in enumerate(self._lots["finished"].tolist()):
+                yield from self._left(finished[n, :k])
 
-    def _fill_up(self) -> None:
-        """Take further spare blocks."""
-        for n in range(int(self._state["spares"]), _SPARE):
-            Y = self._buffers.get(self._chain.neurons, self._width)
-            self._hold(self._spare[n : n + 1], Y)
-            self._state["spares"] = n + 1
+    def _have_spare(self, count: int) -> None:
+        """Have `count` spare blocks, used ones first."""
+        for Y in self._left(self._spare[count:]):
+            self._buffers.put(Y)
+        more = np.zeros((max(0, count - len(self._spare)), 3), np.int64)
+        more[:, 0], more[:, 1] = [self._get() for _ in more], self._rows(len(more))
+        self._spare = np.concatenate([self._spare[:count], more])
 
-    def _release(self) -> None:
-        """Return the spare blocks."""
-        count, self._state["spares"] = int(self._state["spares"]), 0
-        for slot in self._spare[:count]:
-            self._buffers.put(self._left(slot))
+    def _get(self) -> int:
+        """Take a block; return its address."""
+        Y = self._buffers.get(self._chain.neurons, self._width)
+        self._blocks[Y.address] = Y
+        return int(Y.address)
 
-    def _finished(self) -> Iterator[AlignedBlock]:
-        faulty, layers = int(self._state["faulty"]), self._chain.layers
-        if faulty >= 0:
-            raise non_finite(layers.first + faulty, layers.plans[faulty].info)
-        count, self._state["finished"] = int(self._state["finished"]), 0
-        for slot in self._done[:count]:
-            yield self._left(slot)
+    def _rows(self, count: int) -> np.ndarray:
+        """Return addresses of rows for the numbers of the inputs of `count` blocks."""
+        rows = np.empty((count, self._width), np.int64)
+        places = address(rows) + rows.strides[0] * np.arange(count) if count else np.zeros(0, int)
+        self._ids.update(zip(places.tolist(), rows, strict=True))
+        return places
 
-    def _left(self, slot: np.void) -> AlignedBlock:
-        """Return the block of a structure, which is no longer used."""
-        at, ids_at, count = slot.tolist()
-        Y, ids = self._blocks.pop(at), self._ids.pop(ids_at)
-        Y.inputs, Y.neurons = ids[:count], self._chain.layers.neurons(self._stop)
-        return Y
+    def _require_finite(self) -> None:
+        faulty, layers = self._lots["faulty"], self._chain.layers
+        if faulty.max() >= 0:
+            first = int(faulty[faulty >= 0].min())
+            raise non_finite(layers.first + first, layers.plans[first].info)
+
+    def _left(self, slots: np.ndarray) -> Iterator[AlignedBlock]:
+        """Yield the blocks of structures, which are no longer used."""
+        neurons = self._chain.layers.neurons(self._stop)
+        for at, ids_at, count in slots.tolist():
+            Y = self._blocks.pop(at)
+            Y.inputs, Y.neurons = self._ids.pop(ids_at)[:count], neurons
+            yield Y
 
 
 class Lane:

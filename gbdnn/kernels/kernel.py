@@ -164,7 +164,7 @@ class ChainLayers:
 
 
 class Window(Protocol):
-    """The blocks of a thread on their way through consecutive layers.
+    """Blocks on their way through consecutive layers.
 
     Methods yield finished blocks: those with more than `few` survivors, and full ones of pooled
     survivors.
@@ -173,11 +173,11 @@ class Window(Protocol):
     def rows(self, rows: Any, ids: np.ndarray, step: int) -> Iterator[Any]:
         """Take rows, an array or `SparseRows`, through the layers, `step` per block."""
 
-    def block(self, Y: Any) -> Iterator[Any]:
-        """Take a block through the layers; it is consumed."""
+    def blocks(self, blocks: Sequence[Any]) -> Iterator[Any]:
+        """Take blocks through the layers; they are consumed."""
 
     def end(self) -> Iterator[Any]:
-        """Yield the pool if it has inputs."""
+        """Yield the pools that have inputs."""
 
 
 class Chain(Protocol):
@@ -194,7 +194,8 @@ class Chain(Protocol):
     def window(self) -> Callable[..., Window] | None:
         """Compiled form of `gbdnn.engine.windows.BlockWindow`, without statistics, if there is one.
 
-        ``window(first, stop, buffers, width=, few=, tidy=)`` returns a `Window`.
+        ``window(first, stop, buffers, width=, few=, tidy=, threads=, spare=)`` returns a `Window`.
+        Each thread has up to `spare` blocks for rows.
         """
 
     def block(self, buffers: Buffers, k: int, width: int) -> Any:

@@ -301,7 +301,7 @@ def test_compiled_windows_give_what_a_block_at_a_time_gives(
     made, X = dying(200, at=0, survivors=survivors)
     net, calls = network(made, dtype), []
     features, sizes = X if is_dense else sp.csr_array(X), []
-    read, through = FusedWindow.rows, FusedWindow.block
+    read, through = FusedWindow.rows, FusedWindow.blocks
 
     def rows(self, some, ids, step):
         calls.append("rows")
@@ -310,12 +310,12 @@ def test_compiled_windows_give_what_a_block_at_a_time_gives(
 
     monkeypatch.setattr(FusedWindow, "rows", rows)
     monkeypatch.setattr(
-        FusedWindow, "block", lambda self, Y: calls.append("block") or through(self, Y)
+        FusedWindow, "blocks", lambda *given: calls.append("blocks") or through(*given)
     )
     options = {"engine": "fused", "nthreads": nthreads, "deduplicate": False}
     Y = gbdnn.infer(net, features, **options)
     assert "rows" in calls
-    assert ("block" in calls) == bool(survivors)
+    assert ("blocks" in calls) == bool(survivors)
     assert (max(sizes) > 4) == (not is_dense and nthreads == 1)  # several blocks in a call
     before = len(calls)
     assert Y.isequal(gbdnn.infer(net, features, callback=lambda _: None, **options))

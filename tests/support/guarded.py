@@ -181,14 +181,15 @@ def networks(dtype, step):
         if n > 1:  # windows: rows, whose survivors are pooled or finished, then finished blocks
             buffers = Buffers(dtype, 0, AlignedBlock, (chain.neurons, n))
             for few in (0, n // 2, n):
-                made = chain.window(0, count, buffers, width=n, few=few, tidy=at % 2)
+                given = {"width": n, "few": few, "tidy": at % 2, "threads": 1 + at % 3, "spare": 1}
+                made = chain.window(0, count, buffers, **given)
                 rows = sparse_rows(X) if AlignedBlock.is_filled else X
                 ends = [Y for _ in range(2) for Y in made.rows(rows, ids, n // 2 + 1)]
                 ends += made.end()
                 assert all(np.isfinite(Y.filled).all() for Y in ends)
                 if sizes[0] == sizes[-1]:
-                    made = chain.window(0, count, buffers, width=n, few=few, tidy=at % 2)
-                    assert [Y for Y in ends for _ in made.block(Y)] + [*made.end()]
+                    made = chain.window(0, count, buffers, **given)
+                    assert [*made.blocks(ends), *made.end()]
         one, out = FusedSingle(single, single, infos, 0), np.empty(sizes[-1], dtype)
         assert one.run(X[0], out) == one.run(X[-1], out) == -1
         assert np.isfinite(out).all()

@@ -107,28 +107,38 @@ struct block {
     int64_t count;
 };
 
-/* A thread's blocks on their way through layers `first` to `last` (exclusive) of a plan. */
+/* A thread's blocks in a window, and its work space. */
+struct lot {
+    struct block *Z;  // a second buffer
+    struct block *pool;  // of survivors; without memory if there are none
+    struct block *own, *done;  // `owned` blocks to use, and `finished` blocks
+    int64_t owned, finished;
+    int64_t *scratch;  // as in `chain`
+    int64_t faulty;  // first layer with a sum that is not finite, or -1
+};
+
+/* Blocks of inputs on their way through layers `first` to `last` (exclusive) of a plan. Threads take
+   pieces: given blocks, or `step` rows. */
 struct window {
     const struct plan *plan;
     int64_t first, last;
     int64_t stride, width;  // of all blocks
     int64_t few;  // survivors of a block up to which they are pooled
     int64_t nrows, ncols;  // neurons before the first and after the last layer
-    int64_t rows, next;  // number of rows, and of those that were read
-    int64_t step;  // rows per block
+    const int64_t *positions;  // of the neurons before the first layer
+    const struct block *given;  // or null
+    int64_t rows, step;  // number of rows, and of those per piece
     int64_t value_step;  // as in `fill`
     int64_t row_stride, column_stride;  // of X
     const int64_t *indptr, *columns;  // sparse rows
     const real *values;
     const real *X;  // dense rows, or null
     const int64_t *ids;  // of the rows
-    const int64_t *positions;
-    int64_t *scratch;  // as in `chain`
-    struct block *Z;  // a second buffer
-    struct block *pool;  // of survivors; without memory if there are none
-    struct block *spare, *done;  // `spares` blocks, and `finished` blocks
-    int64_t spares, finished;
-    int64_t faulty;  // first layer with a sum that is not finite, or -1
+    int64_t pieces;  // number of pieces up to the end of this call
+    int64_t *next;  // shared by the threads: numbers of pieces and of `spare` blocks taken
+    struct block *spare;
+    int64_t spares;
+    struct lot *lots;
 };
 
 /* Ranges of rows, of which threads take one after the other. */
@@ -250,8 +260,7 @@ EXPORT void assist(struct team *team, int64_t number);
 EXPORT int64_t stream(const struct stream *job, const struct lane *const *lanes, int64_t *found,
                       const struct threads *threads);
 
-EXPORT void pass_block(struct window *job, const struct block *given);
-EXPORT int64_t pass_rows(struct window *job);
+EXPORT int64_t pass(struct window *job, const struct threads *threads);
 
 EXPORT int64_t from_dense(const real *X, int64_t row_stride, int64_t column_stride,
                           const int64_t *ids, int64_t count, const int64_t *positions, real *Y,
