@@ -13,6 +13,7 @@ watch the gate, then they sleep. */
 #define _POSIX_C_SOURCE 200809L  // clock_gettime
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -57,7 +58,7 @@ static int64_t nanoseconds(void)
 static int64_t changed_gate(struct team *team, int64_t seen)
 {
     int64_t gate;
-    for (const int64_t since = nanoseconds(); nanoseconds() - since < STAY;)
+    for (const int64_t since = nanoseconds(); nanoseconds() - since < STAY; sched_yield())
         for (int64_t looks = 0; looks < LOOKS; looks++, relax())
             if ((gate = atomic_read(&team->gate)) != seen)
                 return gate;
