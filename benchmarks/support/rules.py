@@ -37,7 +37,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 class Score(NamedTuple):
-    """A case, the option that the rule chooses, and its speed relative to the best option."""
+    """A case, the option that the rule chooses, and its speed relative to the best sure option."""
 
     rule: str
     case: Case
@@ -54,7 +54,9 @@ def scores(record: dict[str, Any]) -> Iterator[Score]:
         for case in record["cases"]:
             speeds = case["options"]
             option = _nearest(speeds, CHOICES[case["rule"]](case))
-            yield Score(case["rule"], case, option, speeds[option] / max(speeds.values()))
+            sure = speeds.keys() - set(case.get("unsure", ())) | {option}
+            best = max(speeds[name] for name in sure)
+            yield Score(case["rule"], case, option, speeds[option] / best)
 
 
 def _nearest(options: dict[str, float], chosen: float | str) -> str:

@@ -49,19 +49,26 @@ __all__ = [
 
 
 class Speeds(NamedTuple):
-    """Constants of a processor type in ns: multiply-adds in FP32, and a new entry."""
+    """Constants of a processor type: multiply-adds in FP32 and a new entry in ns, and densities."""
 
     full: float  # full kernel
     fused: float
     dense: float  # dense layer in the fused kernel, which reads no row numbers
     product: float  # dense weights of a graph convolution
     entry: float  # product of the sparse kernel
+    dense_layer: float = 0.62  # density of the weights from which a layer is computed as dense
+    dense_single: float = 0.17  # the same for a single input and weights that stay in the caches
+    dense_single_far: float = 0.28  # ... or that do not
 
 
 _ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=12.0)
 _ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=8.5)
-# NEON is estimated, not measured: twice as many multiply-adds of half as many numbers.
-SPEEDS = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
+_EMERALD_RAPIDS = _ZEN_4._replace(dense=0.0125, dense_layer=0.55, dense_single_far=0.35)
+# NEON is estimated, not measured: twice as many multiply-adds of half as many numbers. Of the
+# processors with AVX-512, those with 48 KiB of first-level cache do not divide a line into halves.
+SPEEDS = {
+    "AVX2": _ZEN_3, "AVX-512": _ZEN_4, "AVX-512, 48 KiB": _EMERALD_RAPIDS, "NEON": _ZEN_3,
+}  # fmt: skip
 
 PASS = 0.1  # reading or writing an element in the caches
 FULL_CALL = 25_000.0  # call overhead of a layer in the full kernel
@@ -72,10 +79,7 @@ MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
 MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge of a graph
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
-DENSE_LAYER = 0.62  # density of the weights from which a layer is computed as dense
-DENSE_SINGLE = 0.17  # the same for a single input and weights that stay in the caches
-DENSE_SINGLE_FAR = 0.28  # ... or that do not
-PANEL_EDGES = 18  # edges of a neuron in the best panel, with up to 48 KiB of first-level cache
+PANEL_EDGES = 18  # edges of a neuron in the best panel, with 32 KiB of first-level cache
 LEAST_EDGES = 8  # the same that make up for storing sums between panels
 TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four edges
 MOVE_ROW = 10.0  # start of a neuron's row
@@ -109,7 +113,9 @@ REORDER_FROM = 2048  # inputs; an edge costs 30 ns to reorder and saves 0.02 ns 
 
 def speeds() -> Speeds:
     """Return the constants of this machine's kind of processor."""
-    return SPEEDS[machine().vectors]
+    vectors, caches, *_ = machine()
+    is_whole = vectors == "AVX-512" and caches[0] >= 49152
+    return SPEEDS["AVX-512, 48 KiB" if is_whole else vectors]
 
 
 def full_layer(inputs: int, edges: int, ncols: int, itemsize: int) -> float:
@@ -128,7 +134,7 @@ def fused_layer(inputs: int, edges: int, nrows: int, ncols: int, itemsize: int) 
 
 def dense_layer_pays(edges: int, nrows: int, ncols: int) -> bool:
     """Whether a layer is dense enough to be computed with all possible edges."""
-    return edges >= DENSE_LAYER * nrows * ncols
+    return edges >= speeds().dense_layer * nrows * ncols
 
 
 def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> float:
@@ -137,9 +143,9 @@ def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> flo
     Dense rows are read faster from the caches. `layers` has the edges, rows and columns of each
     layer.
     """
-    dense = sum(n * m for edges, n, m in layers if edges >= int(DENSE_SINGLE * n * m))
-    is_far = dense * itemsize > SINGLE_SHARE * machine().caches[2]
-    return DENSE_SINGLE_FAR if is_far else DENSE_SINGLE
+    near, far = speeds().dense_single, speeds().dense_single_far
+    dense = sum(n * m for edges, n, m in layers if edges >= int(near * n * m))
+    return far if dense * itemsize > SINGLE_SHARE * machine().caches[2] else near
 
 
 def single_layer(edges: int, nrows: int, ncols: int) -> float:
@@ -173,7 +179,7 @@ def panel_rows(edges: int, nrows: int, ncols: int) -> int:
     so that none has much fewer edges.
     """
     density = max(edges, 1) / max(nrows * ncols, 1)
-    best = max(1.0, machine().caches[0] / 49152) * PANEL_EDGES / density
+    best = max(1.0, machine().caches[0] / 32768) ** 0.5 * PANEL_EDGES / density
     size = max(min(max(best, 128), 1024), LEAST_EDGES / density)
     return -(-nrows // max(1, round(nrows / size)))
 
