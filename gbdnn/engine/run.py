@@ -57,7 +57,6 @@ __all__ = ["checked_options", "infer_network"]
 
 _STOPS = (6, 10, 14, 20)  # layers before which rows are merged
 _FEW = 0.75  # share of a block's width below which survivors are pooled
-_UNEVEN = 1.1  # load of a thread, relative to an equal share, above which blocks are recut
 _NARROW = 32  # inputs below which a further thread does not help
 _AT_ONCE = 16  # blocks whose rows are read together
 
@@ -418,19 +417,24 @@ class _Run:
         keeps: Any = self.merged.columns(blocks, self._each) if self.merged else None
         sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
         self.watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - sum(sizes))
-        if keeps is not None or not self._is_even(sizes):
+        if keeps is not None or self._recutting_pays(k, sizes):
             given = zip(blocks, keeps or [None] * len(blocks), strict=True)
             blocks = self._recut(window, deque(given), self._balanced(sum(sizes)))
         self.blocks[k] = sorted(blocks, key=lambda Y: -len(Y.inputs))
 
-    def _is_even(self, sizes: list[int]) -> bool:
-        """Whether blocks of these sizes give threads equal shares and few blocks are thin."""
-        loads, inputs = [0] * self.plan.sizes.workers, sum(sizes)
+    def _recutting_pays(self, k: int, sizes: list[int]) -> bool:
+        """Whether blocks of equal widths before layer `k` save more time than they take."""
+        loads, inputs, workers = [0] * self.plan.sizes.workers, sum(sizes), self.plan.sizes.workers
         for n in sorted(sizes, reverse=True):
             loads[loads.index(min(loads))] += n
-        share = max(inputs / self.plan.sizes.workers, _NARROW)
-        most = 2 * (inputs // self.plan.sizes.width) + 1 + self.plan.sizes.workers
-        return max(loads) <= _UNEVEN * share and len(sizes) <= most
+        kernel, stop = BLOCK_KERNELS[self.plan.kernel], k + 1
+        while stop < len(self.layers) and not is_stop(stop, kernel.stops):
+            stop += 1
+        each = sum(kernel.cost(plan.info, 16, 0) / 16 for plan in self.layers[k:stop])
+        saved = (max(loads) - max(inputs / workers, _NARROW)) * each
+        moved = inputs * self.layers[k].info.nrows * costs.MOVE / self._callers
+        is_thin = len(sizes) > 2 * (inputs // self.plan.sizes.width) + 1 + workers
+        return is_thin or saved > moved + costs.RECUT
 
     def _recut(self, window: _Window, columns: deque[Any], width: int) -> list[Any]:
         """Return blocks of `width` inputs; `columns` has blocks, and the columns to keep."""

@@ -77,6 +77,7 @@ PART, LARGE_PART = 6e6, 24e6  # work of a part of rows in the sparse kernel
 FIND = 0.15  # test whether an input is alive, per element, in the full kernel
 MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
 MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge of a graph
+RECUT = 300_000.0  # recutting blocks, apart from moving activations
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
 PANEL_EDGES = 18  # edges of a neuron in the best panel, with 32 KiB of first-level cache
