@@ -63,6 +63,7 @@ def made() -> dict[str, str]:
         "single-layers": _single_layers,
         "accelerate": _accelerate,
         "graph": _graph,
+        "graph-16-cores": _graph,
         "training-steps": _steps,
         "sparse-linear": _layers,
         "training-accuracy": _accuracy,
