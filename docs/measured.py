@@ -95,6 +95,7 @@ KINDS = {
     "single-layers": _real_networks,
     "accelerate": _accelerate,
     "graph": _graph,
+    "graph-16-cores": _graph,
     "training-steps": _steps,
     "sparse-linear": _steps,
     "training-accuracy": _accuracy,
