@@ -102,7 +102,10 @@ def infer(
             if pipeline:
                 Y: Any = gbdnn.distributed.pipeline(net, X, **settings)
             elif in_parts:
-                Y = gbdnn.infer_to_store(net, X, out, replace=force, **settings)
+                done: list[int] = []  # inputs, at first those of earlier runs
+                Y = gbdnn.infer_to_store(
+                    net, X, out, replace=force, progress=lambda n, _: done.append(n), **settings
+                )
             else:
                 Y = gbdnn.infer(net, X, **settings)
         if not leads:
@@ -111,6 +114,8 @@ def infer(
         if not in_parts:
             bar.begin("writing")
             found = _write(Y, out, what, stored, force)
+        elif done[0]:
+            found += f"; {done[0]} inputs were there from an earlier run"
     words = [f"{out}: {found}"]
     if records or executor is not None:
         words.append(pools.summary(records))

@@ -226,6 +226,20 @@ def test_replace_discards_an_unfinished_run(made, answer, tmp_path):
     assert gbdnn.load(tmp_path / "Y").isequal(answer)
 
 
+def test_a_command_says_what_an_earlier_run_has_written(made, answer, tmp_path):
+    def interrupt(done, _):
+        if done:
+            raise KeyboardInterrupt
+
+    net, X, out = gbdnn.load(made / "net"), io.open_features(made / "X"), tmp_path / "Y"
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(net, X, out, batch=50, progress=interrupt)
+    done = well("infer", made / "net", made / "X", "-o", out)
+    assert "; 50 inputs were there from an earlier run" in done
+    assert gbdnn.load(out).isequal(answer)
+    assert "earlier" not in well("infer", made / "net", made / "X", "-o", out, "--force")
+
+
 def test_generated_features_in_a_file(tmp_path):
     well("generate", tmp_path / "X.npy", "--features", "digits", "--inputs", 5)
     assert np.load(tmp_path / "X.npy").shape == (5, 1024)
