@@ -551,21 +551,25 @@ def single_window(
     facts: NetworkFacts, inputs: int, nthreads: int | None, memory: int = 1 << 62
 ) -> Sizes:
     """Return the sizes of a run in a single window."""
-    width, workers = 1, 1
-    if inputs > costs.SINGLES:
+    width, workers, shares = inputs, 1, sharing(facts, inputs, nthreads)
+    if shares == 1 and inputs > costs.SINGLES:
         width, workers = division(facts, inputs, nthreads, memory)
-    return Sizes((0,), width, workers, sharing(facts, inputs, nthreads), memory, 0, 1)
+    elif inputs <= costs.SINGLES:
+        width = 1
+    return Sizes((0,), width, workers, shares, memory, 0, 1)
 
 
 def sharing(facts: NetworkFacts, inputs: int, nthreads: int | None) -> int:
     """Return how many threads share the neurons of each layer: one for many inputs."""
     lines = -(-inputs * facts.dtype.itemsize // 64)
-    if lines > 2 or nthreads == 1:
+    if lines > costs.SHARED_LINES or nthreads == 1:
         return 1
     work = facts.single if inputs <= costs.SINGLES else lines * facts.line
     # They wait for each other: more of them than cores would stop each other.
     most = min(costs.sharing_threads(work, len(facts.infos)), machine().cores)
-    return min(most, nthreads or available()) if most > 1 else 1
+    threads = min(most, nthreads or available()) if most > 1 else 1
+    # Two threads, each with half of four lines, do not wait for each other.
+    return 1 if lines == 2 * threads > 2 else threads
 
 
 def division(

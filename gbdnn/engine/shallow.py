@@ -50,7 +50,7 @@ def run_shallow(
     ``present`` is set to the mask of nonzero values; their number is returned. `sizes` are those of
     `single_window`.
     """
-    wide = FUSED.is_wide(min(sizes.width, X.nrows), X.dtype.itemsize)
+    wide = sizes.threads_each == 1 and FUSED.is_wide(min(sizes.width, X.nrows), X.dtype.itemsize)
     layout = layout_of(net, FUSED, reordered=False, wide=wide)
     chains = layout.cache.get(_Chains) or layout.cache.setdefault(_Chains, _Chains(net, layout))
     blocks = partial(_blocks, chains, X, values, present, sizes, progress)

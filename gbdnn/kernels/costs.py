@@ -96,6 +96,7 @@ SINGLES = 2  # inputs up to which they are computed one by one rather than as a 
 CALL = 625.0  # call overhead of a compiled network compared with PyTorch, per input of about 32
 SINGLE = 0.28  # multiply-add for a single input
 SINGLE_DENSE = 0.06  # the same in a dense layer
+SHARED_LINES = 4  # cache lines of inputs up to which threads divide the neurons of layers
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
 HAND_OVER = 200_000.0  # work from which a second thread helps
 

@@ -38,8 +38,9 @@ _PAUSE = 16, 4096  # calls without helpers if those took longer, at first and at
 class _Job:
     """Arguments of compiled calls that threads compute together; not thread-safe.
 
-    Waking helpers takes about as long as such a call, and pays only if others follow. They take
-    part if a call begins soon after the last one; PyTorch's threads are often awake.
+    Waking helpers takes about as long as a short call, and pays only if others follow. They take
+    part in long calls, and if a call begins soon after the last one; PyTorch's threads are often
+    awake.
 
     Where other threads use the cores, a helper may come late or lose its core while the caller
     waits for its share. If calls with helpers take longer than the first ones, which have none, the
@@ -63,7 +64,8 @@ class _Job:
         self._record = Record("job", counters=self._counters, **members)
         self.set, self._function = self._record.set, required(dtype)[f"share_{what}"]
         self._count = count
-        self._began, self._ended, self._stay = 0.0, -np.inf, 1e-9 * max(work, _STAY)
+        stay = np.inf if work >= costs.HAND_OVER else 1e-9 * _STAY
+        self._began, self._ended, self._stay = 0.0, -np.inf, stay
         self._follows, self._pause, self._paused = False, float(_PAUSE[0]), _ALONE
         self._alone = self._helped = 0.0  # seconds: of a call, and of all in a trial
         self._calls = 0  # in a trial
@@ -71,7 +73,7 @@ class _Job:
     def begin(self) -> bool:
         """Note the beginning of a call; return whether helpers take part."""
         self._began = perf_counter()
-        soon = self._began - self._ended < self._stay
+        soon = self._began - self._ended <= self._stay
         self._follows = soon or openmp_team(self._count) is not None
         if self._paused:
             self._paused -= self._follows
@@ -101,7 +103,7 @@ class _Job:
 
 
 class FusedShares:
-    """A block of up to two cache lines of inputs, through all layers of a chain; not thread-safe.
+    """A block of a few cache lines of inputs, through all layers of a chain; not thread-safe.
 
     Parameters
     ----------
@@ -118,7 +120,8 @@ class FusedShares:
         self._chain, self._layers = chain, len(weights)
         table = Record.joined([shares(layer, count) for layer in weights])
         neurons, dtype = chain.neurons, chain.dtype
-        self._Y, self._Z = (AlignedBlock(neurons, 128 // dtype.itemsize, dtype) for _ in range(2))
+        width = costs.SHARED_LINES * 64 // dtype.itemsize
+        self._Y, self._Z = (AlignedBlock(neurons, width, dtype) for _ in range(2))
         members = {"Y": self._Y, "Z": self._Z, "stride": self._Y.stride, "layers": self._layers}
         self._job = _Job("block", dtype, count, work, table=table, shares=count, **members)
         self._is_helped = False
@@ -126,7 +129,7 @@ class FusedShares:
     def run(
         self, rows: np.ndarray, largest: float, values: np.ndarray, present: np.ndarray | None
     ) -> int | None:
-        """Compute rows of at most two cache lines of inputs, and write the answer's rows.
+        """Compute rows of at most `costs.SHARED_LINES` lines, and write the answer's rows.
 
         Returns
         -------
