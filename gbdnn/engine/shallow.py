@@ -56,12 +56,14 @@ def run_shallow(
     blocks = partial(_blocks, chains, X, values, present, sizes, progress)
     if sizes.threads_each == 1 or progress.is_watched:
         return blocks()
-    shared = chains.shared(sizes.threads_each)
+    # Calls are compared with earlier ones that have as many lines of inputs.
+    kind = sizes.threads_each, -(-X.nrows * X.dtype.itemsize // 64)
+    shared = chains.shared(*kind)
     entries = shared.run(X.dense_rows(0, X.nrows), chains.safe, values, present)
     if entries is None:
         entries = blocks()
     shared.end()
-    chains.idle_shared[sizes.threads_each].append(shared)  # not after an error
+    chains.idle_shared[kind].append(shared)  # not after an error
     return entries
 
 
@@ -125,8 +127,8 @@ class _Chains:
         Without and with a check for sums outside the dtype's range.
     safe : float
         Magnitude of features up to which no sum leaves the range.
-    idle_shared : dict of int to list of FusedShares
-        By number of threads, for reuse.
+    idle_shared : dict of (int, int) to list of FusedShares
+        By numbers of threads and of lines, for reuse.
     idle_streams : list of Stream
     idle_lanes : dict of bool to list of Lane
         By whether they are watched.
@@ -145,7 +147,7 @@ class _Chains:
         )
         self._facts = net.prepared(NetworkFacts.of)
         self.safe, self._work = self._facts.safe, self._facts.line
-        self.idle_shared: dict[int, list[FusedShares]] = defaultdict(list)
+        self.idle_shared: dict[tuple[int, int], list[FusedShares]] = defaultdict(list)
         self.idle_streams: list[Stream] = []
         self.idle_lanes: dict[bool, list[Lane]] = defaultdict(list)
 
@@ -168,7 +170,7 @@ class _Chains:
         found: Lane = taken(self.idle_lanes[watched], make)
         return found if found.width >= width else make()
 
-    def shared(self, count: int) -> FusedShares:
+    def shared(self, count: int, lines: int) -> FusedShares:
         """Return idle layers divided into `count` shares of neurons, or new ones."""
-        make = partial(FusedShares, self.unchecked, count, self._work)
-        return taken(self.idle_shared[count], make)
+        make = partial(FusedShares, self.unchecked, count, lines * self._work)
+        return taken(self.idle_shared[count, lines], make)

@@ -216,7 +216,7 @@ def test_an_overflow_in_one_share_ends_the_call(helped):
             run(large)
         with pytest.raises(errors.ArgumentError, match="features: contains inf"):
             run(large * np.inf)
-    assert all(helped[2:])
+    assert all(helped[3:])
 
 
 def test_a_shared_block_of_large_features_is_checked(helped):
