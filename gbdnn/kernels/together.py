@@ -71,7 +71,7 @@ def together(
             raise RuntimeError(f"can't start {threads} threads")
         team.call(function, *given, wakes=wakes, all_needed=all_needed)
     finally:
-        _idle[team.threads].append(team)
+        _put(team)
 
 
 def startable(threads: int) -> int:
@@ -79,8 +79,13 @@ def startable(threads: int) -> int:
     if threads == 1:
         return 1
     team = taken(_idle[threads], partial(_Team, threads))
-    _idle[team.threads].append(team)
+    _put(team)
     return int(team.threads)
+
+
+def _put(team: _Team) -> None:
+    if team.threads > 1:
+        _idle[team.threads].append(team)
 
 
 def taken(idle: list[Any], make: Callable[[], Any]) -> Any:
@@ -96,7 +101,7 @@ class _Team:
 
     def __init__(self, threads: int) -> None:
         compiled = required(np.dtype(np.float32))  # the same code as for other numbers
-        address = compiled["open_team"]()
+        address = taken(_unused, compiled["open_team"])
         if not address:
             raise MemoryError("no memory for a team of threads")
         self._sleeping = partial(compiled["sleeping"], address)
@@ -111,6 +116,8 @@ class _Team:
                 ).start()
                 self._ids.append(begun.result())
         self.threads = 1 + len(self._ids)
+        if self.threads == 1:  # each call may try again
+            _unused.append(address)
         self._record = Record("threads", count=self.threads, team=address)
 
     def call(
@@ -138,6 +145,7 @@ def _help(begun: Future[int], work: Callable[[], object]) -> None:
 
 
 _idle: dict[int, list[_Team]] = defaultdict(list)  # by number of threads
+_unused: list[int] = []  # addresses of teams without helpers
 os.register_at_fork(after_in_child=lambda: _idle.clear())  # helpers are not copied
 
 

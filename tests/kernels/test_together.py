@@ -68,6 +68,20 @@ def test_threads_of_the_system_are_used_as_far_as_they_can_be_started(monkeypatc
     assert gbdnn.train([W], X, X, epochs=1, nthreads=8).history[-1].loss == 0
 
 
+def test_calls_for_which_no_thread_can_be_started_keep_nothing(monkeypatch, teams):
+    def fail(_):
+        raise RuntimeError("can't start new thread")
+
+    function, job = empty_job()
+    monkeypatch.setattr(together, "_unused", [])
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    for _ in range(3):
+        together.together(4, function, job)
+        assert together.startable(4) == 1
+    assert sum(map(len, teams.values())) == 0
+    assert len(together._unused) == 1
+
+
 def test_a_helper_that_cannot_begin_raises_for_the_caller(monkeypatch):
     def fail():
         raise MemoryError("no more")
