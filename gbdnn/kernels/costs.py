@@ -57,13 +57,15 @@ class Speeds(NamedTuple):
     product: float  # dense weights of a graph convolution
     entry: float  # product of the sparse kernel
     dense_layer: float = 0.62  # density of the weights from which a layer is computed as dense
-    dense_single: float = 0.17  # the same for a single input and weights that stay in the caches
-    dense_single_far: float = 0.28  # ... or that do not
+    dense_single: float = 0.15  # the same for a single input and weights that stay in the caches
+    dense_single_far: float = 0.18  # ... or that do not
 
 
 _ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=12.0)
 _ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=8.5)
-_EMERALD_RAPIDS = _ZEN_4._replace(dense=0.0125, dense_layer=0.55, dense_single_far=0.35)
+_EMERALD_RAPIDS = _ZEN_4._replace(
+    dense=0.0125, dense_layer=0.55, dense_single=0.17, dense_single_far=0.28
+)
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers. Of the
 # processors with AVX-512, those with 48 KiB of first-level cache do not divide a line into halves.
 SPEEDS = {
@@ -95,7 +97,7 @@ SPARSEST = 1 / 8  # times DENSE: below this density an array may be better off a
 SINGLES = 2  # inputs up to which they are computed one by one rather than as a block
 CALL = 625.0  # call overhead of a compiled network compared with PyTorch, per input of about 32
 SINGLE = 0.28  # multiply-add for a single input
-SINGLE_DENSE = 0.06  # the same in a dense layer
+SINGLE_DENSE = 0.045  # the same in a dense layer
 SHARED_LINES = 4  # cache lines of inputs up to which threads divide the neurons of layers
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
 HAND_OVER = 200_000.0  # work from which a second thread helps

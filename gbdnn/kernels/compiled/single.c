@@ -8,6 +8,8 @@ the result has the same bits. */
 
 #include "kernels.h"
 
+enum { TOGETHER = 8 };  // dense rows
+
 typedef real four_reals __attribute__((ext_vector_type(4), aligned(sizeof(real))));
 
 /* Return the column of an edge. `near` is known to the compiler. */
@@ -45,10 +47,26 @@ INLINED void add_rows(const struct layer W, const uint32_t *active, int64_t acti
     }
 }
 
+/* The same with all weights of a row; sums are read and written once for some rows together. */
 static void add_dense_rows(const struct layer W, const uint32_t *active, int64_t actives,
                            const real *y, real *restrict z)
 {
-    for (int64_t n = 0; n < actives; n++) {
+    int64_t n = 0;
+    for (; n + TOGETHER <= actives; n += TOGETHER) {
+        const real *rows[TOGETHER];
+        real v[TOGETHER];
+        for (int64_t k = 0; k < TOGETHER; k++) {
+            rows[k] = W.weights + active[n + k] * W.ncols;
+            v[k] = y[active[n + k]];
+        }
+        for (int64_t j = 0; j < W.ncols; j++) {
+            real sum = z[j];
+            for (int64_t k = 0; k < TOGETHER; k++)
+                sum = __builtin_elementwise_fma(rows[k][j], v[k], sum);
+            z[j] = sum;
+        }
+    }
+    for (; n < actives; n++) {
         const real v = y[active[n]], *row = W.weights + active[n] * W.ncols;
         for (int64_t j = 0; j < W.ncols; j++)
             z[j] = __builtin_elementwise_fma(row[j], v, z[j]);
