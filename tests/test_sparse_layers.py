@@ -134,9 +134,9 @@ def helped(monkeypatch):
         pytest.skip("PyTorch has no libgomp")
     found, call = [], together._Team.call
 
-    def noted(team, *given, **options):
-        found.append(team.threads)
-        call(team, *given, **options)
+    def noted(team, threads, *given, **options):
+        found.append(threads)
+        call(team, threads, *given, **options)
 
     monkeypatch.setattr(together._Team, "call", noted)
     return found

@@ -65,11 +65,11 @@ def together(
     openmp = openmp_team(threads)
     if openmp is not None and function(*given, openmp):
         return
-    team = taken(_idle[threads], partial(_Team, threads))
+    team = _team(threads)
     try:
         if all_needed and team.threads < threads:
             raise RuntimeError(f"can't start {threads} threads")
-        team.call(function, *given, wakes=wakes, all_needed=all_needed)
+        team.call(min(threads, team.threads), function, *given, wakes=wakes, all_needed=all_needed)
     finally:
         _put(team)
 
@@ -78,14 +78,26 @@ def startable(threads: int) -> int:
     """Return how many threads `together` can use, from 1 to `threads`."""
     if threads == 1:
         return 1
-    team = taken(_idle[threads], partial(_Team, threads))
+    team = _team(threads)
     _put(team)
-    return int(team.threads)
+    return min(threads, team.threads)
+
+
+def _team(threads: int) -> _Team:
+    """Take an idle team for this number of threads, or make one."""
+    size = _size(threads)
+    found: _Team = taken(_idle[size], partial(_Team, size))
+    return found
 
 
 def _put(team: _Team) -> None:
     if team.threads > 1:
-        _idle[team.threads].append(team)
+        _idle[_size(team.threads)].append(team)
+
+
+def _size(threads: int) -> int:
+    """Return the next power of two: few sizes have few helpers in all."""
+    return 1 << (threads - 1).bit_length()
 
 
 def taken(idle: list[Any], make: Callable[[], Any]) -> Any:
@@ -97,7 +109,10 @@ def taken(idle: list[Any], make: Callable[[], Any]) -> Any:
 
 
 class _Team:
-    """The caller of each call, and helpers, up to `threads` in all; one call at a time."""
+    """The caller of each call, and helpers, up to `threads` in all; one call at a time.
+
+    Calls on fewer threads leave the other helpers out.
+    """
 
     def __init__(self, threads: int) -> None:
         compiled = required(np.dtype(np.float32))  # the same code as for other numbers
@@ -118,10 +133,10 @@ class _Team:
         self.threads = 1 + len(self._ids)
         if self.threads == 1:  # each call may try again
             _unused.append(address)
-        self._record = Record("threads", count=self.threads, team=address)
+        self._record = Record("threads", team=address)
 
     def call(
-        self, function: Callable[..., int], *given: Any, wakes: bool, all_needed: bool
+        self, threads: int, function: Callable[..., int], *given: Any, wakes: bool, all_needed: bool
     ) -> None:
         if wakes and self._sleeping():
             cores = elsewhere()
@@ -130,7 +145,7 @@ class _Team:
                     with suppress(OSError):
                         os.sched_setaffinity(each, cores)
                 self._cores = cores
-        self._record.set(wakes=int(wakes), all_needed=int(all_needed))
+        self._record.set(count=threads, wakes=int(wakes), all_needed=int(all_needed))
         function(*given, self._record)
 
 
@@ -144,7 +159,7 @@ def _help(begun: Future[int], work: Callable[[], object]) -> None:
     work()  # until the process ends
 
 
-_idle: dict[int, list[_Team]] = defaultdict(list)  # by number of threads
+_idle: dict[int, list[_Team]] = defaultdict(list)  # by size
 _unused: list[int] = []  # addresses of teams without helpers
 os.register_at_fork(after_in_child=lambda: _idle.clear())  # helpers are not copied
 

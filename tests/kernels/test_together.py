@@ -95,15 +95,15 @@ def test_helpers_that_sleep_wake_on_other_cores(monkeypatch, teams):
     """Linux often wakes a thread on the core of the thread that wakes it."""
     function, job = empty_job()
     together.startable(3)
-    (team,) = teams[3]
+    (team,) = teams[4]
     moved = []
     monkeypatch.setattr(together, "elsewhere", lambda: {5, 7})
     monkeypatch.setattr(os, "sched_setaffinity", lambda *given: moved.append(given), raising=False)
-    for asleep, expected in ((0, 0), (1, 2), (1, 2)):
+    for asleep, expected in ((0, 0), (1, 3), (1, 3)):
         monkeypatch.setattr(team, "_sleeping", lambda n=asleep: n)
         together.together(3, function, job)
         assert len(moved) == expected
-    assert [cores for _, cores in moved] == [{5, 7}] * 2
+    assert [cores for _, cores in moved] == [{5, 7}] * 3
 
 
 def test_calls_at_the_same_time_have_teams_of_their_own(teams):
@@ -120,17 +120,27 @@ def test_calls_at_the_same_time_have_teams_of_their_own(teams):
         each.start()
     for each in threads:
         each.join(60)
-    assert 1 <= len(teams[3]) <= 4
-    assert len(set(map(id, teams[3]))) == len(teams[3])
+    assert 1 <= len(teams[4]) <= 4
+    assert len(set(map(id, teams[4]))) == len(teams[4])
 
 
 def test_a_forked_child_starts_helpers(teams):
     function, job = empty_job()
     together.together(3, function, job)
-    assert teams[3]
+    assert teams[4]
     child = os.fork() if hasattr(os, "fork") else pytest.skip("no fork here")
     if child == 0:
-        was_empty = not together._idle[3]
+        was_empty = not together._idle[4]
         together.together(3, function, job)
-        os._exit(0 if was_empty and together._idle[3] else 1)
+        os._exit(0 if was_empty and together._idle[4] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_any_numbers_of_threads_need_few_helpers(teams):
+    """Calls with more blocks have more threads."""
+    function, job = empty_job()
+    before = threading.active_count()
+    for _ in range(2):
+        for threads in range(2, 17):
+            together.together(threads, function, job)
+    assert threading.active_count() - before == 1 + 3 + 7 + 15

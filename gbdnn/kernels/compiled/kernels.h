@@ -68,7 +68,7 @@ struct plan {
 /* Threads that compute a call together: the caller and helpers of a team, or those of OpenMP. */
 struct threads {
     int64_t count;
-    struct team *team;  // of `count` - 1 helpers; or null
+    struct team *team;  // of at least `count` - 1 helpers; or null
     int64_t wakes;  // whether helpers that sleep are woken
     int64_t all_needed;  // whether to wait for helpers that come late
     // libgomp's GOMP_parallel, omp_get_thread_num, omp_get_num_threads and omp_get_max_threads

@@ -26,7 +26,8 @@ struct team {
     _Alignas(LINE) int64_t within;  // minus the number of helpers in a call
     _Alignas(LINE) int64_t completed;  // number of helpers that have done their part of a call
     _Alignas(LINE) int64_t asleep;  // number of helpers
-    work_function work;  // of the call
+    int64_t count;  // threads of the call
+    work_function work;
     void *job;
     pthread_mutex_t mutex;
     pthread_cond_t begun;
@@ -78,7 +79,7 @@ void assist(struct team *team, int64_t number)
         if (gate % 2 == 0)
             continue;
         atomic_add(&team->within, -1);
-        if (atomic_read(&team->gate) == gate) {
+        if (atomic_read(&team->gate) == gate && number < team->count) {
             team->work(team->job, number);
             atomic_add(&team->completed, 1);
         }
@@ -89,6 +90,7 @@ void assist(struct team *team, int64_t number)
 static void lead(const struct threads *threads, work_function work, void *job)
 {
     struct team *team = threads->team;
+    team->count = threads->count;
     team->work = work;
     team->job = job;
     atomic_write(&team->completed, 0);
