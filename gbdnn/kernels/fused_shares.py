@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from functools import partial
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FusedShares", "FusedSingle", "Singles"]
 
 _STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
-_ALONE = 16  # first calls, without helpers; their time is measured
+_ALONE = 16  # first calls, without helpers; the median time of as many is kept
 _TRIAL = 8  # calls with helpers, whose time is compared with it
 _PAUSE = 16, 4096  # calls without helpers if those took longer, at first and at most
 
@@ -44,7 +45,7 @@ class _Job:
 
     Where other threads use the cores, a helper may come late or lose its core while the caller
     waits for its share. If calls with helpers take longer than the first ones, which have none, the
-    next calls do without: each time four times as many, and slowly fewer otherwise.
+    next calls do without: each time four times as many, and half as many otherwise.
 
     Parameters
     ----------
@@ -67,8 +68,7 @@ class _Job:
         stay = np.inf if work >= costs.HAND_OVER else 1e-9 * _STAY
         self._began, self._ended, self._stay = 0.0, -np.inf, stay
         self._follows, self._pause, self._paused = False, float(_PAUSE[0]), _ALONE
-        self._alone = self._helped = 0.0  # seconds: of a call, and of all in a trial
-        self._calls = 0  # in a trial
+        self._alone, self._helped = deque[float](maxlen=_ALONE), list[float]()  # seconds of calls
 
     def begin(self) -> bool:
         """Note the beginning of a call; return whether helpers take part."""
@@ -90,16 +90,17 @@ class _Job:
         self._ended = perf_counter()
         took = self._ended - self._began
         if not helped:
-            self._alone += self._follows * (took - self._alone) / 4
+            if self._follows:
+                self._alone.append(took)
             return
-        self._helped, self._calls = self._helped + took, self._calls + 1
-        if self._calls < _TRIAL:
+        self._helped.append(took)
+        if len(self._helped) < _TRIAL:
             return
-        if self._helped > self._calls * self._alone:
+        if self._alone and median(self._helped) > median(self._alone):
             self._paused, self._pause = int(self._pause), min(4 * self._pause, _PAUSE[1])
         else:
-            self._pause = max(self._pause * (7 / 8), _PAUSE[0])
-        self._helped, self._calls = 0.0, 0
+            self._pause = max(self._pause / 2, _PAUSE[0])
+        self._helped.clear()
 
 
 class FusedShares:
