@@ -224,11 +224,14 @@ class _Run:
     def _read(self, window: _Window, rows: _Rows) -> list[Any]:
         """Compute rows through a window until memory is full; return the survivors as blocks."""
         source, sizes, width = rows.source, self.plan.sizes, self._balanced(rows.inputs)
-        step, dense = width, source.dense_rows
-        if dense is None:  # rows of several blocks are read together
-            each = rows.entries / rows.inputs * width * (8 + self.plan.facts.net.dtype.itemsize)
-            fits = sizes.working / (16 * sizes.workers * max(each, 1))
-            fair = rows.inputs // (2 * sizes.workers * width)
+        dense, itemsize = source.dense_rows, self.plan.facts.net.dtype.itemsize
+        # Rows of several blocks are read together; of dense ones, for the threads of a team.
+        step, is_compiled = width, self._is_compiled(window)
+        if dense is None or is_compiled:
+            row = source.ncols * itemsize if dense else rows.entries / rows.inputs * (8 + itemsize)
+            takers = self._callers if is_compiled else sizes.workers
+            fits = sizes.working / (16 * takers * max(row * width, 1))
+            fair = rows.inputs // (2 * takers * width)
             step *= max(1, int(min(_AT_ONCE, fits, fair)))
         _log.debug("layer %d: %s kernel, blocks of %d", window.first, window.chain.name, width)
 

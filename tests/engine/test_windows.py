@@ -316,13 +316,31 @@ def test_compiled_windows_give_what_a_block_at_a_time_gives(
     Y = gbdnn.infer(net, features, **options)
     assert "rows" in calls
     assert ("blocks" in calls) == bool(survivors)
-    assert (max(sizes) > 4) == (not is_dense and nthreads == 1)  # several blocks in a call
+    assert (max(sizes) > 4) == (nthreads == 1)  # several blocks in a call
     before = len(calls)
     assert Y.isequal(gbdnn.infer(net, features, callback=lambda _: None, **options))
     assert len(calls) == before
     found = Y.to_dense(fill_value=0)
     assert set(np.flatnonzero(found.any(axis=1))) == set(survivors)
     np.testing.assert_array_equal(found, dense_inference(made, X))
+
+
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_each_thread_of_a_team_has_a_block(is_dense, monkeypatch):
+    """Of eight threads, four read rows and lead another one."""
+    narrow(monkeypatch)
+    made, X = dying(600, at=0, survivors=range(600))
+    sizes, read = [], FusedWindow.rows
+
+    def rows(self, some, ids, step):
+        sizes.append((len(ids) / step, self._threads))
+        return read(self, some, ids, step)
+
+    monkeypatch.setattr(FusedWindow, "rows", rows)
+    features = X if is_dense else sp.csr_array(X)
+    gbdnn.infer(network(made, "FP32"), features, engine="fused", deduplicate=False, nthreads=8)
+    assert {threads for _, threads in sizes} == {2}
+    assert max(blocks for blocks, _ in sizes) >= 2
 
 
 # Errors
