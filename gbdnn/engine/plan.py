@@ -551,11 +551,10 @@ def single_window(
     facts: NetworkFacts, inputs: int, nthreads: int | None, memory: int = 1 << 62
 ) -> Sizes:
     """Return the sizes of a run in a single window."""
-    width, workers, shares = inputs, 1, sharing(facts, inputs, nthreads)
+    shares = sharing(facts, inputs, nthreads)
+    width, workers = (1 if inputs <= costs.SINGLES else inputs), 1
     if shares == 1 and inputs > costs.SINGLES:
         width, workers = division(facts, inputs, nthreads, memory)
-    elif inputs <= costs.SINGLES:
-        width = 1
     return Sizes((0,), width, workers, shares, memory, 0, 1)
 
 

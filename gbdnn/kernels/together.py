@@ -16,7 +16,6 @@ import os
 import sys
 import threading
 from collections import defaultdict
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ import numpy as np
 
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import Record
-from gbdnn.runtime.threads import elsewhere, unbind
+from gbdnn.runtime.threads import move_elsewhere, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +36,8 @@ _MAIN = threading.main_thread()
 
 
 def together(
-    threads: int, function: Callable[..., int], *given: Any, wakes: bool = True,
-    all_needed: bool = False,
-) -> None:  # fmt: skip
+    threads: int, function: Callable[..., int], *given: Any, all_needed: bool = False
+) -> None:
     """Call a compiled function, whose last argument is a record of threads.
 
     Parameters
@@ -49,8 +47,6 @@ def together(
     function : callable
     *given : Any
         All arguments but the last one.
-    wakes : bool, default True
-        Whether helpers that sleep are woken, which takes some time.
     all_needed : bool, default False
         Whether each thread has work of its own, and all of them are waited for.
 
@@ -69,7 +65,7 @@ def together(
     try:
         if all_needed and team.threads < threads:
             raise RuntimeError(f"can't start {threads} threads")
-        team.call(min(threads, team.threads), function, *given, wakes=wakes, all_needed=all_needed)
+        team.call(min(threads, team.threads), function, *given, all_needed=all_needed)
     finally:
         _put(team)
 
@@ -124,39 +120,19 @@ class _Team:
         self._ids: list[int] = []
         with suppress(RuntimeError):  # no further thread can be started
             while len(self._ids) < threads - 1:
-                begun: Future[int] = Future()
-                work = partial(compiled["assist"], address, 1 + len(self._ids))
-                threading.Thread(
-                    target=_help, args=(begun, work), name="gbdnn", daemon=True
-                ).start()
-                self._ids.append(begun.result())
+                self._ids.append(started(partial(compiled["assist"], address, 1 + len(self._ids))))
         self.threads = 1 + len(self._ids)
         if self.threads == 1:  # each call may try again
             _unused.append(address)
         self._record = Record("threads", team=address)
 
     def call(
-        self, threads: int, function: Callable[..., int], *given: Any, wakes: bool, all_needed: bool
+        self, threads: int, function: Callable[..., int], *given: Any, all_needed: bool
     ) -> None:
-        if wakes and self._sleeping():
-            cores = elsewhere()
-            if cores != self._cores:
-                for each in self._ids:
-                    with suppress(OSError):
-                        os.sched_setaffinity(each, cores)
-                self._cores = cores
-        self._record.set(count=threads, wakes=int(wakes), all_needed=int(all_needed))
+        if self._sleeping():
+            self._cores = move_elsewhere(self._ids, self._cores)
+        self._record.set(count=threads, all_needed=int(all_needed))
         function(*given, self._record)
-
-
-def _help(begun: Future[int], work: Callable[[], object]) -> None:
-    try:
-        unbind()
-    except BaseException as error:  # raised in the thread that waits
-        begun.set_exception(error)
-        return
-    begun.set_result(threading.get_native_id())
-    work()  # until the process ends
 
 
 _idle: dict[int, list[_Team]] = defaultdict(list)  # by size

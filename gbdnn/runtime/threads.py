@@ -17,16 +17,17 @@ from gbdnn.runtime.forks import renewed
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
     "MOST_THREADS",
     "available",
-    "elsewhere",
     "engaged",
+    "move_elsewhere",
     "on_threads",
     "restored",
     "share",
+    "started",
     "unbind",
 ]
 
@@ -86,14 +87,42 @@ def unbind() -> None:
             os.sched_setaffinity(0, usable())
 
 
-def elsewhere() -> set[int]:
-    """Return the usable cores but the calling thread's, or all if there is no other.
+def started(work: Callable[[], object]) -> int:
+    """Start a daemon thread that calls ``work()``; return its id.
+
+    Raises
+    ------
+    RuntimeError
+        No thread can be started.
+    """
+    begun: Future[int] = Future()
+
+    def run() -> None:
+        try:
+            unbind()
+        except BaseException as error:  # raised in the thread that waits
+            begun.set_exception(error)
+            return
+        begun.set_result(threading.get_native_id())
+        work()
+
+    threading.Thread(target=run, name="gbdnn", daemon=True).start()
+    return begun.result()
+
+
+def move_elsewhere(ids: Iterable[int], before: set[int]) -> set[int]:
+    """Let threads run on the usable cores but the calling thread's, or on all if there is no other.
 
     Linux often wakes a thread on the core of the thread that wakes it, although another core is
-    idle. It would then wait for milliseconds.
+    idle. It would then wait for milliseconds. Return the cores, which were `before` until now.
     """
     cores = usable()
-    return cores - {_core()} or cores
+    cores = cores - {_core()} or cores
+    if cores != before:
+        for each in ids:
+            with suppress(OSError):
+                os.sched_setaffinity(each, cores)
+    return cores
 
 
 class _Helper:
@@ -102,26 +131,14 @@ class _Helper:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._cores: set[int] = set()
-        begun: Future[int] = Future()
-        threading.Thread(target=self._loop, args=(begun,), name="gbdnn", daemon=True).start()
-        self._id = begun.result()
+        self._id = started(self._loop)
 
     def begin(self, job: Callable[[], None]) -> None:
         """Run a job, on another core than the calling thread's."""
-        cores = elsewhere()
-        if cores != self._cores:
-            with suppress(OSError):
-                os.sched_setaffinity(self._id, cores)
-            self._cores = cores
+        self._cores = move_elsewhere([self._id], self._cores)
         self._jobs.put(job)
 
-    def _loop(self, begun: Future[int]) -> None:
-        try:
-            unbind()
-        except BaseException as error:  # raised in the thread that waits
-            begun.set_exception(error)
-            return
-        begun.set_result(threading.get_native_id())
+    def _loop(self) -> None:
         while True:
             self._jobs.get()()
 

@@ -11,6 +11,7 @@ import gbdnn
 from gbdnn.kernels import costs, together
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.runtime import threads as threads_module
 
 LINE = 64
 
@@ -86,7 +87,7 @@ def test_a_helper_that_cannot_begin_raises_for_the_caller(monkeypatch):
     def fail():
         raise MemoryError("no more")
 
-    monkeypatch.setattr(together, "unbind", fail)
+    monkeypatch.setattr(threads_module, "unbind", fail)
     with pytest.raises(MemoryError, match="no more"):
         together.startable(2)
 
@@ -97,7 +98,8 @@ def test_helpers_that_sleep_wake_on_other_cores(monkeypatch, teams):
     together.startable(3)
     (team,) = teams[4]
     moved = []
-    monkeypatch.setattr(together, "elsewhere", lambda: {5, 7})
+    monkeypatch.setattr(threads_module, "usable", lambda: {5, 7, 9})
+    monkeypatch.setattr(threads_module, "_core", lambda: 9)
     monkeypatch.setattr(os, "sched_setaffinity", lambda *given: moved.append(given), raising=False)
     for asleep, expected in ((0, 0), (1, 3), (1, 3)):
         monkeypatch.setattr(team, "_sleeping", lambda n=asleep: n)

@@ -243,9 +243,9 @@ def training(dtype, step):
         assert run.run(placed(X, at), *given).steps == 3  # with finite losses and gradients
 
 
-def called_alone(team, threads, function, *given, wakes, all_needed):
+def called_alone(team, threads, function, *given, all_needed):
     if all_needed:
-        CALL(team, threads, function, *given, wakes=wakes, all_needed=True)
+        CALL(team, threads, function, *given, all_needed=True)
     else:
         function(*given, _ALONE)
 

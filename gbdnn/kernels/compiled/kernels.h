@@ -69,7 +69,6 @@ struct plan {
 struct threads {
     int64_t count;
     struct team *team;  // of at least `count` - 1 helpers; or null
-    int64_t wakes;  // whether helpers that sleep are woken
     int64_t all_needed;  // whether to wait for helpers that come late
     // libgomp's GOMP_parallel, omp_get_thread_num, omp_get_num_threads and omp_get_max_threads
     int64_t parallel, number, size, most;

@@ -95,7 +95,7 @@ static void lead(const struct threads *threads, work_function work, void *job)
     team->job = job;
     atomic_write(&team->completed, 0);
     atomic_add(&team->gate, 1);
-    if (threads->wakes && sleeping(team)) {
+    if (sleeping(team)) {
         pthread_mutex_lock(&team->mutex);
         pthread_cond_broadcast(&team->begun);
         pthread_mutex_unlock(&team->mutex);
