@@ -551,7 +551,8 @@ def single_window(
     facts: NetworkFacts, inputs: int, nthreads: int | None, memory: int = 1 << 62
 ) -> Sizes:
     """Return the sizes of a run in a single window."""
-    shares = sharing(facts, inputs, nthreads)
+    # A shared block may be twice as wide as the narrowest one.
+    shares = sharing(facts, inputs, nthreads) if 2 * facts.narrowest <= memory else 1
     width, workers = (1 if inputs <= costs.SINGLES else inputs), 1
     if shares == 1 and inputs > costs.SINGLES:
         width, workers = division(facts, inputs, nthreads, memory)

@@ -19,6 +19,7 @@ from gbdnn.engine.loader import layout_of
 from gbdnn.engine.plan import NetworkFacts, plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.stats import of_layers
+from gbdnn.kernels import fused_chain
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
 from gbdnn.kernels.fused_shares import FusedShares
@@ -37,7 +38,6 @@ __all__ = ["run_shallow"]
 
 _log = logging.getLogger("gbdnn.inference")
 
-_CALL = 3e7  # ns of a compiled call, which cannot be interrupted
 _CAST = 4  # blocks of another dtype that are cast together
 
 
@@ -162,7 +162,7 @@ class _Chains:
 
     def blocks_per_call(self, width: int) -> int:
         """Return the number of blocks that take some hundredths of a second."""
-        return max(1, int(_CALL / (self._work / 16 * width)))
+        return max(1, int(fused_chain.CALL / (self._work / 16 * width)))
 
     def lane(self, width: int, *, watched: bool) -> Lane:
         """Return an idle lane for blocks of at least this width, or a new one."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedChain", "FusedWindow", "Lane", "Stream"]
 
-_CALL = 3e7  # ns of a compiled call, which cannot be interrupted
+CALL = 3e7  # ns of a compiled call, which cannot be interrupted
 
 
 class FusedChain:
@@ -182,7 +182,7 @@ class FusedWindow:
             positions=layers.position(first), next=self._next, lots=self._lots,
         )  # fmt: skip
         work = sum(chain.costs[first - layers.first : stop - layers.first]) * width / 16
-        self._at_once = threads * max(1, int(_CALL / work))
+        self._at_once = threads * max(1, int(CALL / work))
 
     def rows(self, rows: Any, ids: np.ndarray, step: int) -> Iterator[AlignedBlock]:
         """See `gbdnn.kernels.kernel.Window`."""

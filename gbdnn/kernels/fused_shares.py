@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedShares", "FusedSingle", "Singles"]
 
-_STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
 _ALONE = 16  # first calls, without helpers; the median time of as many is kept
 _TRIAL = 8  # calls with helpers, whose time is compared with it
 _PAUSE = 16, 4096  # calls without helpers if those took longer, at first and at most
@@ -65,7 +64,7 @@ class _Job:
         self._record = Record("job", counters=self._counters, **members)
         self.set, self._function = self._record.set, required(dtype)[f"share_{what}"]
         self._count = count
-        stay = np.inf if work >= costs.HAND_OVER else 1e-9 * _STAY
+        stay = np.inf if work >= costs.HAND_OVER else 1e-9 * CONSTANTS["STAY"]
         self._began, self._ended, self._stay = 0.0, -np.inf, stay
         self._follows, self._pause, self._paused = False, float(_PAUSE[0]), _ALONE
         self._alone, self._helped = deque[float](maxlen=_ALONE), list[float]()  # seconds of calls

@@ -16,7 +16,7 @@ import gbdnn
 from gbdnn import errors
 from gbdnn.engine import plan as choice
 from gbdnn.engine import shallow
-from gbdnn.kernels import costs, fused_shares
+from gbdnn.kernels import costs, fused_chain, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.fused import FUSED
@@ -406,7 +406,7 @@ def test_an_error_in_one_of_several_threads(block, monkeypatch):
     X = np.full((3 * 16, 3), 1e-12, "f4")
     monkeypatch.setattr(choice, "division", lambda *_: (16, 3))
     expected = gbdnn.infer(net, X, engine="fused")
-    monkeypatch.setattr(shallow, "_CALL", 0)  # one block
+    monkeypatch.setattr(fused_chain, "CALL", 0)  # one block
     for bad, error, message in (
         (1, errors.NonFiniteError, "layer 3"),
         (np.nan, errors.ArgumentError, f"contains nan in row {16 * block + 5}, column 0"),

@@ -65,6 +65,8 @@ struct plan {
     double move_cost, row_cost;  // of moving an activation, and visiting a row, to compact a block
 };
 
+enum { STAY = 200000 };  // ns that helpers watch for the next call
+
 /* Threads that compute a call together: the caller and helpers of a team, or those of OpenMP. */
 struct threads {
     int64_t count;

@@ -19,7 +19,7 @@ watch the gate, then they sleep. */
 
 #include "kernels.h"
 
-enum { STAY = 200000, LOOKS = 64 };  // ns that helpers watch the gate; looks at it between times
+enum { LOOKS = 64 };  // at the gate between times
 
 struct team {
     _Alignas(LINE) int64_t gate;  // how often a call has begun or ended: odd while it is open
