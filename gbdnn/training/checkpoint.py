@@ -120,7 +120,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[TrainingRun, dict[str, str] | N
             values["best"] = BestEpoch(epoch, loss, best)
         history = tuple(EpochRecord(*record) for record in known["history"])
         run = TrainingRun(_layers("", known["layers"], arrays), history, **values)
-    return run, known["call"]
+    return run, known.get("call")
 
 
 def resumed(path: str | os.PathLike[str], begun: TrainingRun, call: dict[str, str]) -> TrainingRun:
@@ -228,9 +228,12 @@ def _layers(
         for name in ("moments", "bias_moments"):
             values.append(tuple(arrays[f"{prefix}{k}.{name}.{n}"] for n in range(count)))
         info = LayerInfo(**fields)
-        if values[2].shape != (info.ncols,) or info.nrows * info.ncols >= 2**63:
+        largest = min(np.iinfo(values[0].dtype).max, 2**63 - 1)  # number of an edge
+        if values[2].shape != (info.ncols,) or info.nrows * info.ncols - 1 > largest:
             raise ValueError(f"layer {k} of shape {info.shape} has a bias of {values[2].shape}")
         found.append(LayerState(info, *values))
+    if not found:
+        raise ValueError("the run has no layers")
     return tuple(found)
 
 

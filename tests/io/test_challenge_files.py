@@ -41,14 +41,33 @@ def entries(A):
     return found
 
 
-def text_entries(text):
-    """{(row, column): value} of a good file, 0-based, without its zeros."""
+INDEX = re.compile(r"[+-]?\d+", re.ASCII)
+VALUE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def parse(text):
+    """{(row, column): value} of a text in the format, 0-based; None if it is not."""
     found = {}
-    for line in text.splitlines():
-        i, j, x = line.split("\t")
-        if float(x) != 0:
-            found[int(i) - 1, int(j) - 1] = float(x)
+    lines = text.split("\n")
+    if lines.pop() or not lines:
+        return None
+    for line in lines:
+        fields = line.removesuffix("\r").split("\t")
+        if len(fields) != 3:
+            return None
+        if not (INDEX.fullmatch(fields[0]) and INDEX.fullmatch(fields[1])):
+            return None
+        place = int(fields[0]) - 1, int(fields[1]) - 1
+        if place in found or not all(0 <= x < 2**60 for x in place):
+            return None
+        if not VALUE.fullmatch(fields[2]) or not math.isfinite(float(fields[2])):
+            return None
+        found[place] = float(fields[2])
     return found
+
+
+def nonzero(found):
+    return {place: value for place, value in found.items() if value != 0}
 
 
 @st.composite
@@ -76,36 +95,25 @@ def to_matrix(shape, items, dtype, orientation="rowwise"):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("name", ["a.tsv", pytest.param("a.tsv.gz", marks=pytest.mark.slow)])
 @FILES
 @given(drawn=st.data(), held=st.sampled_from(["rowwise", "columnwise"]))
-def test_read_what_was_written(tmp_path, dtype, name, drawn, held):
+def test_read_what_was_written(file, dtype, drawn, held):
     shape, items = drawn.draw(matrices(dtype))
     A = to_matrix(shape, items, dtype, held)
     before = entries(A)
-    write_tsv(A, tmp_path / name, replace=True)
+    write_tsv(A, file, replace=True)
     assert entries(A) == before
     assert A.ss.orientation == held
     for orientation in ["rowwise", "columnwise"]:
-        B = read_tsv(
-            tmp_path / name, nrows=shape[0], ncols=shape[1], dtype=dtype, orientation=orientation
-        )
+        B = read_tsv(file, nrows=shape[0], ncols=shape[1], dtype=dtype, orientation=orientation)
         assert (B.shape, B.dtype) == (shape, dtype)
         assert entries(B) == before
         assert B.ss.orientation == orientation
         if len(set(before.values())) == 1 and gb.ss.about["library_version"] < (10,):
             assert B.ss.is_iso
-    content = (tmp_path / name).read_bytes()
-    text = (gzip.decompress(content) if name.endswith("gz") else content).decode()
-    assert {k: TYPES[dtype](x) for k, x in text_entries(text).items()} == items
-    if items:
-        places = [tuple(map(int, line.split("\t")[:2])) for line in text.splitlines()]
-        assert places == sorted(places)
-        assert read_tsv(tmp_path / name, dtype=dtype).shape == places_shape(places)
-
-
-def places_shape(places):
-    return max(i for i, _ in places), max(j for _, j in places)
+    written = parse(file.read_text())
+    assert {place: TYPES[dtype](x) for place, x in nonzero(written).items()} == items
+    assert list(written) == sorted(written)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -158,7 +166,7 @@ def test_pending_work_and_dense_formats(file):
     del A[1, 1]
     A[0, 0] = 2.5
     write_tsv(A, file)
-    assert len(text_entries(file.read_text())) == 8
+    assert len(parse(file.read_text())) == 8
     assert read_tsv(file, dtype="FP64").isequal(A)
 
 
@@ -170,24 +178,9 @@ def test_huge_indices(file):
         assert set(entries(A)) == {(2**60 - 1, 0), (0, 2**60 - 1)}
 
 
-# --- good files of other writers
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1\t1\t6.250000e-02\n2\t1\t6.250000e-02\n", "2\t1\t1\n1\t1\t1\n",
-        "1\t1\t0.5\r\n2\t1\t1.5\r\n", "1\t1\t0.5\r\n2\t1\t1.5\n",
-        "+1\t01\t+.5\n00000000000000000000000000002\t1\t5.\n", "1\t1\t1E+2\n2\t1\t1e-2\n",
-        "1\t1\t0\n2\t1\t-0\n2\t2\t-0.0\n2\t3\t4\n", "1\t1\t1e-400\n2\t1\t4\n",
-    ],
-)  # fmt: skip
-def test_good_files(tmp_path, text):
-    (tmp_path / "name.gz").write_text(text, newline="")  # the content tells, not the name
-    A = read_tsv(tmp_path / "name.gz", dtype="FP64")
-    found = {place: np.frombuffer(bits)[0] for place, bits in entries(A).items()}
-    assert found == text_entries(text)
-    assert A.nrows == 2
+def test_the_content_shows_the_compression_not_the_name(tmp_path):
+    (tmp_path / "name.gz").write_text("2\t1\t0.5\n")
+    assert read_tsv(tmp_path / "name.gz").shape == (2, 1)
 
 
 # --- bad files: the message names file and line
@@ -195,11 +188,8 @@ def test_good_files(tmp_path, text):
 
 BAD = {
     "two fields": ("1\t1\t1\n1\t2\n", 2, "2 fields in '1.t2'; expected 3: row, column, value"),
-    "four fields first": ("1\t2\t3\t4\n1\t1\t1\n", 1, "4 fields"),
     "blank line": ("1\t1\t1\n\n1\t2\t1\n", 2, "a blank line"),
-    "spaces for tabs": ("1 2 3\n", 1, "1 fields in '1 2 3'"),
     "header": ("row\tcolumn\tvalue\n1\t1\t1\n", 1, "the row 'row' is not an integer"),
-    "empty fields": ("1\t1\t1\n\t\t\n", 2, "the row '' is not an integer"),
     "column 0": ("1\t1\t1\n1\t0\t1\n", 2, "the column is '0'; indices start at 1"),
     "row -1": ("-1\t1\t1\n", 1, "the row is '-1'; indices start at 1"),
     "index of 2^64 + 1": (f"1\t{2**64 + 1}\t1\n", 1, "exceeds the largest index, 1152921504"),
@@ -209,11 +199,11 @@ BAD = {
     "lone CR": ("1\t1\t1\r1\t2\t1\n", 1, "5 fields"),
     "byte order mark": ("\ufeff1\t1\t1\n", 1, r"the row '.ufeff1' is not an integer"),
     "NUL": ("1\t1\t1\n1\t2\t1\0\n", 2, r"the value '1.x00' is not a finite number"),
-    "duplicate": (
-        "1\t1\t1\n1\t2\t1\n1\t1\t2\n", 3, "duplicate entry in row 1, column 1; the first",
-    ),
     "duplicate zeros": ("1\t1\t2\n1\t2\t0\n1\t2\t-0\n", 3, "the first is in line 2"),
-    "two duplicates": ("2\t2\t1\n1\t1\t1\n2\t2\t1\n1\t1\t1\n", 3, "row 2, column 2; .* line 1"),
+    "two duplicates": (
+        "2\t2\t1\n1\t1\t1\n2\t2\t1\n1\t1\t1\n", 3,
+        "duplicate entry in row 2, column 2; the first is in line 1",
+    ),
 }  # fmt: skip
 
 
@@ -245,7 +235,6 @@ def test_a_long_file(file, monkeypatch):
     [
         ({"nrows": 2}, "line 2: the row '3' exceeds the number of rows, 2"),
         ({"ncols": 4}, "line 3: the column '5' exceeds the number of columns, 4"),
-        ({"nrows": 2, "ncols": 4}, "line 2: the row '3' exceeds the number of rows, 2"),
     ],
 )
 def test_index_past_the_shape(file, shape, message):
@@ -262,39 +251,7 @@ def test_truncated_in_a_line(file, end):
         read_tsv(file)
 
 
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"", mtime=0)])
-def test_empty_file(file, content):
-    file.write_bytes(content)
-    with pytest.raises(FormatError, match=r"some\.tsv: the file is empty"):
-        read_tsv(file)
-
-
 # --- the readers agree with a line parser that shares nothing with them
-
-INDEX = re.compile(r"[+-]?\d+", re.ASCII)
-VALUE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
-
-def parse(text):
-    """{(row, column): value} of a text in the format; None if it is not."""
-    found = {}
-    lines = text.split("\n")
-    if lines.pop() or not lines:
-        return None
-    for line in lines:
-        fields = line.removesuffix("\r").split("\t")
-        if len(fields) != 3:
-            return None
-        if not (INDEX.fullmatch(fields[0]) and INDEX.fullmatch(fields[1])):
-            return None
-        place = int(fields[0]) - 1, int(fields[1]) - 1
-        if place in found or not all(0 <= x < 2**60 for x in place):
-            return None
-        if not VALUE.fullmatch(fields[2]) or not math.isfinite(float(fields[2])):
-            return None
-        found[place] = float(fields[2])
-    return found
-
 
 rare = st.sampled_from(
     ["", "0", "-1", "-0", "+", "1.0", "1e0", " 1", "1 ", "1_0", "nan", '"1"', "#1", "٣", "+-1"]
@@ -325,7 +282,7 @@ def test_accepts_what_a_line_parser_accepts(file, text):
     else:
         A = read_tsv(file, dtype="FP64")
         found = {place: np.frombuffer(bits)[0] for place, bits in entries(A).items()}
-        assert found == {place: x for place, x in expected.items() if x != 0}
+        assert found == nonzero(expected)
         assert A.shape == tuple(max(place[k] for place in expected) + 1 for k in (0, 1))
 
 
@@ -371,15 +328,11 @@ def test_categories_are_1_based_in_the_file(file):
     ("text", "message"),
     [
         ("1\n0\n", r", line 2: the category is '0'; indices start at 1"),
-        ("1\n-3\n", r", line 2: the category is '-3'; indices start at 1"),
         ("1\n2.0\n", r", line 2: the category '2.0' is not an integer"),
         ("1\n\n2\n", r", line 2: the category '' is not an integer"),
-        ("1\n2\n\n", r", line 3: the category '' is not an integer"),
         ("1\t2\n", r", line 1: 2 fields in '1\\t2'; expected 1: category"),
-        ("one\n", r", line 1: the category 'one' is not an integer"),
         ("7\n1\n7\n1\n", r", line 3: duplicate input number 7; the first is in line 1"),
         ("7\n12", r": the file ends inside line 2"),
-        ("", r": the file is empty"),
     ],
 )
 def test_bad_categories(file, text, message):
@@ -396,8 +349,6 @@ def test_bad_categories(file, text, message):
         ([1, 2, 1], ArgumentError, "duplicate 1"),
         ([[1, 2]], ArgumentError, r"shape \(1, 2\)"),
         ([1.0], ArgumentTypeError, "float64"),
-        ([True], ArgumentTypeError, "bool"),
-        (["1"], ArgumentTypeError, "integers"),
     ],
 )
 def test_write_bad_categories(file, rows, kind, message):
@@ -469,8 +420,8 @@ def random_network(count, n=16):
     return Network([Layer(w.astype(np.float32), -0.3, bias_rule="entries", clip=32) for w in W])
 
 
-@pytest.mark.parametrize("count", [1, 3, 11])
-def test_network_round_trip(tmp_path, count):
+def test_network_round_trip(tmp_path):
+    count = 11
     net = random_network(count)
     folder = tmp_path / "new" / "neuron16"
     write_network(net, folder, lossy=True)
@@ -521,8 +472,4 @@ def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):
     net = Network([square, square, Layer(np.ones((3, 2)))])
     with pytest.raises(ShapeError, match="layer 2: weights are 3 x 2, not 3 x 3"):
         write_network(net, tmp_path / "net", lossy=True)
-    with pytest.raises(ArgumentTypeError, match="net must be a Network, not list"):
-        write_network([square], tmp_path / "net")
-    with pytest.raises(ArgumentTypeError, match="neurons"):
-        iter_layers(tmp_path, [3])
     assert list(tmp_path.iterdir()) == []

@@ -25,15 +25,15 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("fault", [OSError(5, "Input/output error"), PermissionError(13, "denied")])
-def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch, fault):
+def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch):
     def fail(path, missing_ok=False):
-        raise fault
+        raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", fail)
-        with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: No space left"):
+        with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: No space left") as found:
             write(tmp_path / "a.tsv", b"half", OSError(28, "No space left on device"))
+    assert found.value.errno == 28
 
 
 def test_the_old_content_is_there_until_the_end(tmp_path):
@@ -46,25 +46,15 @@ def test_the_old_content_is_there_until_the_end(tmp_path):
     assert path.read_bytes() == b"new\n"
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, SystemExit, FormatError])
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, FormatError])
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
 def test_an_exception_leaves_the_old_file(tmp_path, kind, name):
-    path = tmp_path / name
-    with pytest.raises(kind):
-        write(path, b"half", kind)
-    assert names(tmp_path) == []
-    path.write_bytes(b"old\n")
-    with pytest.raises(kind):
-        write(path, b"half", kind)
-    assert path.read_bytes() == b"old\n"
+    (tmp_path / name).write_bytes(b"old\n")
+    for each in (name, f"new-{name}"):
+        with pytest.raises(kind):
+            write(tmp_path / each, b"half", kind)
+    assert (tmp_path / name).read_bytes() == b"old\n"
     assert names(tmp_path) == [name]
-
-
-def test_an_error_of_the_system_names_the_file(tmp_path):
-    with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: No space left") as caught:
-        write(tmp_path / "a.tsv", b"half", OSError(28, "No space left on device"))
-    assert caught.value.errno == 28
-    assert names(tmp_path) == []
 
 
 def test_equal_content_gives_equal_gzip_files(tmp_path, monkeypatch):
@@ -76,7 +66,7 @@ def test_equal_content_gives_equal_gzip_files(tmp_path, monkeypatch):
     assert first == second
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+@pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_a_new_file_follows_the_umask(tmp_path, umask):
     old = os.umask(umask)
     try:
@@ -130,15 +120,10 @@ def test_paths_that_cannot_be_written(tmp_path):
         for call in (lambda path: write(path, b""), require_writable):
             with pytest.raises(OutputError, match=f"cannot be written: .*{match}"):
                 call(path)
+    require_writable(tmp_path / "new")
+    require_writable(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == b"old\n"
     assert names(tmp_path) == ["file", "folder", "loop"]
-
-
-def test_a_device_is_written_directly():
-    before = os.stat("/dev/null")  # noqa: PTH116
-    require_writable("/dev/null")
-    write("/dev/null", b"new\n")
-    after = os.stat("/dev/null")  # noqa: PTH116
-    assert (before.st_ino, before.st_rdev) == (after.st_ino, after.st_rdev)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
@@ -175,14 +160,6 @@ def test_standard_output_keeps_what_is_printed_before_and_after(tmp_path):
     with path.open("wb") as log:
         subprocess.run([sys.executable, "-c", STREAM], stdout=log, check=True)
     assert path.read_bytes().splitlines() == [b"before", b"new", b"after"]
-
-
-def test_require_writable_changes_nothing(tmp_path):
-    require_writable(tmp_path / "new.tsv")
-    assert names(tmp_path) == []
-    (tmp_path / "old.tsv").write_text("old")
-    require_writable(tmp_path / "old.tsv")
-    assert (tmp_path / "old.tsv").read_text() == "old"
 
 
 def test_a_folder_appears_at_the_end(tmp_path):

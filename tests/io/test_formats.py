@@ -23,15 +23,6 @@ def test_onnx(trained, tmp_path):
     assert (len(first), first.dtype) == (1, np.float32)
 
 
-def test_matrix_market(trained, tmp_path):
-    with pytest.raises(errors.ArgumentError, match=r"clip 6 .layer 0., the activation"):
-        io.convert(trained, tmp_path / "files", to="matrix-market")
-    lost = io.convert(trained, tmp_path / "files", to="matrix-market", lossy=True)
-    assert lost == ["clip 6 (layer 0)", "the activation identity (layer 1)"]
-    options = {"clip": 6, "last_activation": "identity", "format": "matrix-market"}
-    assert gbdnn.load(tmp_path / "files", **options).isequal(gbdnn.load(trained))
-
-
 def test_the_challenges_files(tmp_path):
     net, seen = gbdnn.radixnet(1024, 3), []
     io.write_network(net, tmp_path / "files")
@@ -57,11 +48,16 @@ def test_wrong_options_of_load(trained, options, match):
         gbdnn.load(trained, **options)
 
 
+def named(*layers):
+    return gbdnn.Network([gbdnn.Layer(np.eye(3), **given) for given in layers])
+
+
 def test_what_a_format_cannot_store_is_named(tmp_path):
     """With a bias of -0.3 the two bias rules agree."""
     W, clips = np.eye(3), [None, 6.0, 6.0, None, 6.0]
     gbdnn.save(gbdnn.Network([gbdnn.Layer(W, 1.0), gbdnn.Layer(W, -1.0)]), tmp_path / "biases")
-    gbdnn.save(gbdnn.Network([gbdnn.Layer(W, clip=clip) for clip in clips]), tmp_path / "clips")
+    gbdnn.save(named(*({"clip": clip} for clip in clips)), tmp_path / "clips")
+    gbdnn.save(named({}, {"activation": "identity"}), tmp_path / "identity")
     gbdnn.save(gbdnn.radixnet(1024, 1), tmp_path / "challenge")
 
     def lost(name, form):
@@ -75,6 +71,7 @@ def test_what_a_format_cannot_store_is_named(tmp_path):
         "unbounded activations (layer 0)",
     ]  # fmt: skip
     assert lost("clips", "matrix-market") == ["clip 6 (layer 1)"]
+    assert lost("identity", "matrix-market") == ["the activation identity (layer 1)"]
 
 
 WRITERS = {
@@ -82,10 +79,6 @@ WRITERS = {
     "matrix-market": lambda net, path, **given: io.write_matrix_market(net, path, **given),
     "tsv": lambda net, path, **given: io.write_network(net, path, **given),
 }
-
-
-def named(*layers):
-    return gbdnn.Network([gbdnn.Layer(np.eye(3), **given) for given in layers])
 
 
 @pytest.mark.parametrize(

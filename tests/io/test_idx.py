@@ -66,12 +66,9 @@ GOOD = idx(0x0B, "h", (2, 3), range(6))
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "the file is empty"),
         (GOOD[:3], "not an IDX file: it begins with 00 00 0b"),
-        (b"\x89PNG\r\n", "not an IDX file: it begins with 89 50 4e 47"),
         (b"\0\0\x0a" + GOOD[3:], "not an IDX file"),
         (GOOD[:4], "truncated in its header"),
-        (GOOD[:11], "truncated in its header"),
         (GOOD[:-1], r"truncated; shape \(2, 3\) of int16 takes 12 bytes, found 11"),
         (GOOD + b"\0", "has bytes after the last element; .* found 13"),
         (idx(0x08, "B", (0, 2**32 - 1, 2**32 - 1, 2**32 - 1), []), "cannot make an array of shape"),

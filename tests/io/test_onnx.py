@@ -49,22 +49,15 @@ def gemm(x, y, W="W", b="b", **options):
 LINEAR = {"W": W, "b": b}
 
 CHAINS = {
-    "gemm": ([gemm("x", "y")], LINEAR, ("identity", None)),
     "transposed": ([gemm("x", "y", transB=1)], {"W": W.T, "b": b}, ("identity", None)),
     "scaled": ([gemm("x", "y", alpha=0.5, beta=-2.0)], LINEAR, ("identity", None)),
     "one number": ([gemm("x", "y")], {"W": W, "b": [0.5]}, ("identity", None)),
-    "matmul": ([("MatMul", ["x", "W"], ["y"])], LINEAR, ("identity", None)),
     "matmul, add": (
         [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])], LINEAR, ("identity", None),
     ),
     "add, the other way": (
         [("MatMul", ["x", "W"], ["h"]), ("Add", ["b", "h"], ["g"]), ("Relu", ["g"], ["y"])],
         {"W": W, "b": [0.25]}, ("relu", None),
-    ),
-    "relu": ([gemm("x", "h"), ("Relu", ["h"], ["y"])], LINEAR, ("relu", None)),
-    "clip": (
-        [gemm("x", "h"), ("Clip", ["h", "low", "high"], ["y"])],
-        {**LINEAR, "low": 0.0, "high": 0.75}, ("relu", 0.75),
     ),
     "clip from nowhere": (
         [gemm("x", "h"), ("Clip", ["h", "", "high"], ["y"])],
@@ -238,11 +231,7 @@ def test_writing(tmp_path):
         io.write_onnx(bad, path)
     with pytest.raises(errors.ArgumentError, match="without layers"):
         io.write_onnx(gbdnn.Network([]), path)
-    with pytest.raises(errors.ArgumentTypeError, match="net must be a Network"):
-        io.write_onnx([W], path)
     assert path.read_bytes() == before
-    with pytest.raises(errors.OutputError, match="does not exist"):
-        io.write_onnx(harmless, tmp_path / "nowhere" / "net.onnx")
 
 
 def test_weights_that_do_not_fit_as_dense_ones_are_not_written(tmp_path):
@@ -281,10 +270,6 @@ UNSUPPORTED = {
     "bias": ([gemm("x", "y", b="Q")], r"its bias has shape \(5, 5\)"),
     "domain": ([node("Gemm", ["x", "W"], ["y"], "q", domain="other")], r"other\.Gemm \(node 'q'\)"),
     "constants": ([node("Neg", ["W"], ["N"], "n"), gemm("x", "y", "N")], r"Neg \(.*with constants"),
-    "training": (
-        [node("Cast", ["one"], ["yes"], to=TensorProto.BOOL),
-         node("Dropout", ["x", "high", "yes"], ["h"]), gemm("h", "y")], "Cast .*with constants",
-    ),
     "dropout": (
         [node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True))),
          node("Dropout", ["x", "high", "yes"], ["h"], "d"), gemm("h", "y")], "'d'.*training mode",
@@ -330,12 +315,6 @@ def test_values_and_shapes_name_the_layer(tmp_path):
         io.read_onnx(path)
     path = model(tmp_path / "net.onnx", nodes, **given | {"V": V.T})
     with pytest.raises(ValueError, match=r"is not a valid ONNX model|layer 1, .*: bias has shape"):
-        io.read_onnx(path)
-    path = model(tmp_path / "net.onnx", nodes, **given | {"V": W, "c": b})
-    with pytest.raises(ValueError, match=r"is not a valid ONNX model|layer 1: weights are 5 x 4"):
-        io.read_onnx(path)
-    path = model(tmp_path / "net.onnx", [gemm("x", "h"), ("Add", ["h", "c"], ["y"])], **given)
-    with pytest.raises(ValueError, match=r"is not a valid ONNX model|but the layer has 4 neurons"):
         io.read_onnx(path)
 
 
@@ -400,14 +379,6 @@ def test_a_sigmoid_between_layers_stays_refused(tmp_path):
             io.read_onnx(path, logits=logits)
 
 
-def _more_values(given):
-    given.graph.initializer[0].float_data.append(1)
-
-
-def _other_shape(given):
-    given.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 7
-
-
 def _other_type(given):
     given.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
 
@@ -415,10 +386,6 @@ def _other_type(given):
 def _more_dimensions(given):
     given.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 5
     given.graph.output[0].type.tensor_type.shape.dim.add()
-
-
-def _twice(given):
-    given.graph.initializer.add().CopyFrom(given.graph.initializer[0])
 
 
 def _newer(given):
@@ -436,16 +403,8 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
 @pytest.mark.parametrize(
     ("nodes", "change", "error", "message"),
     [
-        (GEMM, _more_values, errors.FormatError, "should contain one and only one value"),
-        pytest.param(
-            GEMM, _other_shape, errors.FormatError, "is not a valid ONNX model: .* between 5 and 7",
-            marks=pytest.mark.skipif(
-                int(onnx.__version__.split(".")[1]) < 22, reason="onnx < 1.22",
-            ),
-        ),
         (GEMM, _other_type, errors.FormatError, "is not a valid ONNX model"),
         (MATMUL, _more_dimensions, errors.ArgumentError, "its input has 3 dimensions"),
-        (GEMM, _twice, errors.FormatError, "is not a valid ONNX model"),
         (GEMM, _newer, errors.ArgumentError, "operator set 1000; .* supports 7 to"),
         (GEMM, _older, errors.ArgumentError, r"operator set 6; .* supports 7 to \d+"),
     ],

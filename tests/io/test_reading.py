@@ -14,6 +14,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+import scipy.io
 import scipy.sparse as sp
 
 import gbdnn
@@ -74,14 +75,12 @@ def no_descriptors():
 def test_too_many_open_files_are_not_a_fault_of_the_file(tmp_path):
     (tmp_path / "x.tsv").write_text("1\t1\t1\n")
     np.save(tmp_path / "x.npy", np.eye(4))
-    for call in (io.read_tsv, io.read_idx):
+    for read, name in (
+        (io.read_tsv, "x.tsv"), (io.read_features, "x.npy"), (io.read_matrix_market, "."),
+    ):  # fmt: skip
         with no_descriptors(), pytest.raises(ReadError) as caught:
-            call(tmp_path / "x.tsv")
+            read(tmp_path / name)
         assert caught.value.errno == errno.EMFILE
-    with no_descriptors(), pytest.raises(ReadError):
-        io.read_features(tmp_path / "x.npy")
-    with no_descriptors(), pytest.raises(ReadError):
-        io.read_matrix_market(tmp_path)
 
 
 @pytest.mark.parametrize("name", [pytest.param("torch", marks=pytest.mark.frameworks), "onnx"])
@@ -163,21 +162,16 @@ def test_gzip_that_unpacks_to_more_than_64_mib(tmp_path):
 # Other files that are small on disk and large in memory
 
 
-@pytest.mark.parametrize("form", ["coo", "csc"])
-def test_sparse_npz_with_far_more_rows_than_entries(tmp_path, form):
-    rows, path = 1 << 40, tmp_path / "x.npz"
-    A = sp.coo_array(([1.0, 2.0], ([0, rows - 1], [0, 3])), shape=(rows, 4))
-    sp.save_npz(path, A.asformat(form))
-    assert path.stat().st_size < 2000
+@pytest.mark.parametrize("name", ["coo.npz", "csc.npz", "x.mtx"])
+def test_far_more_rows_than_entries(tmp_path, name):
+    rows, path = 1 << 40, tmp_path / name
+    A = sp.coo_array(([2.0], ([rows - 1], [3])), shape=(rows, 4))
+    if name == "x.mtx":
+        scipy.io.mmwrite(path, A)
+    else:
+        sp.save_npz(path, A.asformat(path.stem))
     X = io.read_features(path)
-    assert (X.shape, X.nvals) == ((rows, 4), A.nnz)
-
-
-def test_matrix_market_with_far_more_rows_than_entries(tmp_path):
-    text = f"%%MatrixMarket matrix coordinate real general\n{1 << 40} 4 1\n{1 << 40} 1 0.5\n"
-    (tmp_path / "x.mtx").write_text(text)
-    X = io.read_features(tmp_path / "x.mtx")
-    assert (X.shape, X.nvals) == ((1 << 40, 4), 1)
+    assert (X.shape, X.nvals) == ((rows, 4), 1)
 
 
 def test_a_zip_archive_that_unpacks_to_more_than_64_mib(tmp_path):
@@ -231,10 +225,8 @@ def test_external_data_of_onnx(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "entries"),
     [
-        ((4, 4), {"length": "68"}),
         ((1 << 20, 1 << 20), {}),
         ((4, 4), {"offset": "40"}),
-        ((4, 4), {"offset": "-1"}),
         ((4, 4), {"location": "nothing"}),
         ((4, 4), {"location": "../w.bin"}),
     ],

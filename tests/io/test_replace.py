@@ -15,7 +15,7 @@ CHAIN = gbdnn.Network([gbdnn.Layer(np.eye(3)), gbdnn.Layer(2 * np.eye(3), activa
 X = gb.Matrix.from_dense(np.eye(3))
 SAVED = {
     "network": CHAIN, "layers": [gbdnn.Layer(np.eye(2))], "features": np.eye(4, 3),
-    "categories": np.arange(3),
+    "categories": np.arange(3), "run": gbdnn.train(CHAIN, np.eye(3), np.arange(3), epochs=1),
 }  # fmt: skip
 WRITERS = {
     **{f"save {name}": partial(gbdnn.save, x) for name, x in SAVED.items()},
@@ -28,7 +28,7 @@ WRITERS = {
     "write_torch": lambda path, **k: io.write_torch(CHAIN, path, **k),
     "write_tsv": lambda path, **k: io.write_tsv(X, path, **k),
 }
-FILES = ("write_categories", "write_onnx", "write_torch", "write_tsv")
+FILES = ("save run", "write_categories", "write_onnx", "write_torch", "write_tsv")
 OTHER = gbdnn.Network([gbdnn.Layer(np.ones((1, 2)))])  # what is replaced
 
 
@@ -92,17 +92,6 @@ def test_convert_replaces_only_with_replace(tmp_path, name):
         io.convert(source, path, to=to)
     assert content(path) == before
     io.convert(source, path, to=to, replace=True)
-
-
-def test_a_training_run_replaces_only_with_replace(tmp_path):
-    path = tmp_path / "run.safetensors"
-    run = gbdnn.train(CHAIN, np.eye(3), np.arange(3), epochs=1)
-    gbdnn.save(run, path)
-    before = content(path)
-    with pytest.raises(errors.OutputError, match=r"pass replace=True to replace it$"):
-        gbdnn.save(run, path)
-    assert content(path) == before
-    gbdnn.save(run, path, replace=True)
 
 
 def test_an_empty_file_is_not_precious(tmp_path):

@@ -25,15 +25,15 @@ class Stop(Exception):  # noqa: N818
     pass
 
 
-def stopped(out, inputs, net=NET, **options):
-    """Run in parts of 10 inputs until `inputs` of them are in whole parts."""
+def stopped(out, done, net=NET, inputs=X, **options):
+    """Run in parts of 10 inputs until `done` of them are in whole parts."""
 
-    def stop(done, _):
-        if done >= inputs:
+    def stop(found, _):
+        if found >= done:
             raise Stop
 
     with pytest.raises(Stop):
-        gbdnn.infer_to_store(net, X, out, batch=10, progress=stop, **options)
+        gbdnn.infer_to_store(net, inputs, out, batch=10, progress=stop, **options)
 
 
 def counted(out, net=NET, inputs=X, **options):
@@ -117,10 +117,9 @@ def test_a_damaged_part_is_computed_again(tmp_path, damage):
 
 def test_an_unfinished_store_cannot_be_read_or_replaced_by_save(tmp_path):
     stopped(tmp_path, 30)
-    with pytest.raises(MissingFileError, match="unfinished: 30 of 60 inputs; repeat the call"):
-        gbdnn.load(tmp_path)
-    with pytest.raises(MissingFileError, match="unfinished: 30 of 60 inputs; repeat the call"):
-        io.open_features(tmp_path)
+    for read in (gbdnn.load, io.open_features):
+        with pytest.raises(MissingFileError, match="unfinished: 30 of 60 inputs; repeat the call"):
+            read(tmp_path)
     with pytest.raises(OutputError, match="unfinished"):
         gbdnn.save(NET, tmp_path)
     assert len(parts(tmp_path)) == 3
@@ -207,22 +206,12 @@ def test_stores_are_known_by_their_content(tmp_path):
     for name in ("old", "new"):
         gbdnn.save(NET, tmp_path / name / "net")
         gbdnn.save(X, tmp_path / name / "X")
-
-    def call(name, **options):
-        net = gbdnn.load(tmp_path / name / "net", lazy=name == "new")
-        return gbdnn.infer_to_store(
-            net, gbdnn.io.open_features(tmp_path / name / "X"), tmp_path / "Y", **options
-        )
-
-    def stop(done, _):
-        if done == 20:
-            raise Stop
-
-    with pytest.raises(Stop):
-        call("old", batch=10, progress=stop)
-    done = []
-    assert call("new", progress=lambda k, _: done.append(k)).matrix().isequal(EXPECTED)
-    assert done[0] == 20
+    nets = [gbdnn.load(tmp_path / name / "net", lazy=name == "new") for name in ("old", "new")]
+    inputs = [io.open_features(tmp_path / name / "X") for name in ("old", "new")]
+    stopped(tmp_path / "Y", 20, nets[0], inputs[0])
+    Y, done = counted(tmp_path / "Y", nets[1], inputs[1])
+    assert done == 20
+    assert Y.isequal(EXPECTED)
 
 
 def test_threads_and_processes_continue_a_run(tmp_path):
@@ -237,15 +226,6 @@ def test_threads_and_processes_continue_a_run(tmp_path):
             Y, done = counted(tmp_path / name, net=net, executor=pool)
         assert done == 30
         assert Y.isequal(EXPECTED)
-
-
-def test_two_callers_of_one_run(tmp_path):
-    def second(done, _):
-        if done == 0:
-            with pytest.raises(OutputError, match="another process is writing"):
-                gbdnn.infer_to_store(NET, X, tmp_path)
-
-    gbdnn.infer_to_store(NET, X, tmp_path, batch=30, progress=second)
 
 
 def test_a_worker_that_cannot_write(tmp_path):

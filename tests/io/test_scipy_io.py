@@ -45,12 +45,7 @@ E = np.eye(4)
 
 
 def refused(A, match):
-    for call in (
-        lambda: gbdnn.infer([A], E),
-        lambda: gbdnn.infer([E], A),
-        lambda: gbdnn.categories(A),
-        lambda: gbdnn.Network([A]),
-    ):
+    for call in (lambda: gbdnn.infer([E], A), lambda: gbdnn.categories(A), lambda: gbdnn.Layer(A)):
         with pytest.raises(errors.ArgumentError, match=f"invalid SciPy array: .*{match}"):
             call()
 

@@ -1,6 +1,5 @@
 """Stores: what is saved is loaded again; damage and interruptions are noticed."""
 
-import copy
 import gc
 import json
 import os
@@ -20,6 +19,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from networks import drawn
+from odd_fields import variants
 
 import gbdnn
 from gbdnn import Layer, Network
@@ -125,20 +125,16 @@ def test_kinds_of_matrices(tmp_path):
     assert gbdnn.load(tmp_path / "wide").isequal(wide)
 
 
-def test_the_kind_of_a_store(tmp_path):
-    for k, (x, kind) in enumerate(
-        [(NET, "network"), (X, "features"), (np.arange(3), "categories")]
-    ):
-        gbdnn.save(x, tmp_path / str(k))
-        assert folder.Reader(tmp_path / str(k)).kind == kind
+def test_a_store_of_another_kind(tmp_path):
+    gbdnn.save(NET, tmp_path)
     with pytest.raises(FormatError, match="contains 'network', not features"):
-        gbdnn.io.open_features(tmp_path / "0")
+        gbdnn.io.open_features(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
-        (5, TypeError, "not int"), ("net", TypeError, "not str"), ({}, TypeError, "not dict"),
+        ({}, TypeError, "not dict"),
         ([np.eye(2)], TypeError, "layer 0 must be a Layer, not ndarray"),
         (np.array([0.5]), TypeError, "categories must be integers, not float64"),
         (np.array([2**63], "u8"), ValueError, "below"),
@@ -161,8 +157,6 @@ def test_what_cannot_be_saved(tmp_path, x, error, message):
         ([np.eye(2), np.eye(3)], {}, ShapeError, "batch 1 has 3 columns but the features have 2"),
         ([np.eye(2)], {"ncols": 3}, ShapeError, "batch 0 has 2 columns but the features have 3"),
         ([np.eye(2, dtype="f4"), np.eye(2)], {}, ValueError, "batch 1 is float64 but the first"),
-        (np.eye(2), {}, TypeError, "must be a list of matrices"),
-        (["X"], {}, TypeError, "batch 0 must be a graph"),
     ],
 )
 def test_batches_that_make_no_features(tmp_path, batches, options, error, message):
@@ -574,13 +568,6 @@ def test_the_page_reads_a_layer_without_gbdnn(tmp_path):
         np.testing.assert_array_equal(found["W"], dense(layer.weights))
 
 
-def places(x, at=()):
-    """The places of all fields of an index."""
-    for key in x if isinstance(x, dict) else range(len(x)) if isinstance(x, list) else ():
-        yield (*at, key)
-        yield from places(x[key], (*at, key))
-
-
 @pytest.mark.parametrize("x", [NET, np.eye(3), np.arange(4)], ids=["net", "features", "categories"])
 def test_an_index_with_odd_fields_and_a_right_checksum(x, tmp_path):
     """It is refused where it is read, whichever field is missing or of another kind."""
@@ -588,19 +575,12 @@ def test_an_index_with_odd_fields_and_a_right_checksum(x, tmp_path):
     good = folder.read_json(tmp_path / "index.json")
     good = {key: good[key] for key in good.keys() - {"format", "version", "xxh3_64"}}
     refused = 0
-    for place in places(good):
-        for value in ("missing", None, -1, 10**12, 0.5, "x", [], {}, True):
-            bad = at = copy.deepcopy(good)
-            for key in place[:-1]:
-                at = at[key]
-            at[place[-1]] = value
-            if value == "missing":
-                del at[place[-1]]
-            folder.write_json(tmp_path / "index.json", bad)
-            try:
-                gbdnn.load(tmp_path)
-            except gbdnn.GbdnnError:  # nothing else is raised
-                refused += 1
+    for bad in variants(good):
+        folder.write_json(tmp_path / "index.json", bad)
+        try:
+            gbdnn.load(tmp_path)
+        except gbdnn.GbdnnError:  # nothing else is raised
+            refused += 1
     assert refused > 50
 
 
@@ -615,15 +595,6 @@ def test_an_index_names_only_shards(tmp_path, name):
     folder.write_json(tmp_path / "net" / "index.json", index)
     with pytest.raises(FormatError, match=r"the index names .*, not a shard"):
         gbdnn.load(tmp_path / "net")
-
-
-def test_a_shard_in_a_loop_of_links(tmp_path):
-    gbdnn.save(NET, tmp_path)
-    (shard,) = tmp_path.glob("*.safetensors")
-    shard.unlink()
-    shard.symlink_to(shard.name)
-    with pytest.raises(MissingFileError, match=shard.name):
-        gbdnn.load(tmp_path)
 
 
 def test_a_linked_index_is_read_but_not_written(tmp_path):

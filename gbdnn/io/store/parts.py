@@ -182,7 +182,7 @@ def _is_whole(path: Path) -> bool:
         ShardReader(path.parent, index.get("shards", []), verify=True).require_whole()
     except (MissingFileError, ValueError):
         return False
-    return bool(index)
+    return bool(index) and all(part["shard"] < len(index["shards"]) for part in index["parts"])
 
 
 def write_part(path: str | os.PathLike[str], Y: gb.Matrix) -> None:
