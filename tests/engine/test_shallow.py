@@ -19,9 +19,7 @@ from gbdnn.engine import shallow
 from gbdnn.kernels import costs, fused_chain, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FullWeights
-from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.sparse import SparseWeights
-from gbdnn.kernels.together import together
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
@@ -36,7 +34,7 @@ MIXED = pruned((50, 97, 33, 120, 10), (0.05, 0.9, 0.3, 0.6))
 
 
 def close(found, expected, dtype="FP32"):
-    scale = max(1.0, np.abs(expected).max())
+    scale = max(1.0, np.abs(expected).max(initial=0))
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
 
 
@@ -271,17 +269,12 @@ def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):
 
 
 @pytest.mark.parametrize(("name", "most"), [("container, one core", 1), ("Apple M", 4)])
-def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on, monkeypatch):
+def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on):
     """More would wait for each other on the same core."""
     on(name)
-    asked = []
-    monkeypatch.setattr(
-        fused_shares, "together", lambda n, *given: asked.append(n) or together(n, *given)
-    )
-    run = gbdnn.compile(network(MIXED), nthreads=8)
-    for count in (1, 1, 16, 16):
-        run(inputs(count, 50))
-    assert set(asked) == {1, most}
+    for count in (1, 16):
+        plan = gbdnn.plan(network(MIXED), inputs(count, 50), nthreads=8)
+        assert plan.sizes.threads_each == most
 
 
 def test_a_single_input_of_a_layer_with_more_than_65536_neurons():
@@ -292,35 +285,16 @@ def test_a_single_input_of_a_layer_with_more_than_65536_neurons():
     close(gbdnn.compile([W])(x), expected)
 
 
-def test_few_threads_for_small_networks():
-    """A thread more is worth it from some microseconds per layer."""
-    assert costs.sharing_threads(6 * 1000.0, 6) == 1
-    assert costs.sharing_threads(6 * 6000.0, 6) == 2
-    assert 5 < costs.sharing_threads(6 * 100_000.0, 6) < 12
-
-
-def test_neurons_are_divided_without_gaps():
-    """Shares have about equally many edges; the columns of a pair are in one share."""
-    layer = Dense(np.tile(np.eye(6, 1) + np.eye(6, 1, -3), 31), np.zeros(31), activation="relu")
-    whole = FUSED.prepare(network([layer])[0], None, None)
-    records = table.shares(whole, 3)
-    assert records.array["ncols"].tolist() == [10, 10, 11]
-    assert records.array["edges"].tolist() == [20, 20, 22]
-    assert whole.arrays["pairs"][[9, 10, 19, 20]].tolist() == [0, 1, 0, 1]
-
-
 # What goes in
 
 HELD = {
     "C": lambda X: X, "F": np.asfortranarray,
-    "rows reversed": lambda X: np.ascontiguousarray(X[::-1])[::-1],
     "columns reversed": lambda X: np.ascontiguousarray(X[:, ::-1])[:, ::-1],
     "every other": lambda X: np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3],
-    "float64": lambda X: X.astype("f8"), "half": lambda X: X.astype("f2").astype("f4").astype("f2"),
-    "big endian": lambda X: X.astype(">f4"),
+    "float64": lambda X: X.astype("f8"), "big endian": lambda X: X.astype(">f4"),
     "unaligned": lambda X: np.frombuffer(b"x" + X.tobytes(), "f4", offset=1).reshape(X.shape),
-    "a field": lambda X: field(X), "read-only": lambda X: read_only(X),
-    "one row for all": lambda X: np.broadcast_to(X[:1], X.shape), "full": gb.Matrix.from_dense,
+    "a field": lambda X: field(X), "full": gb.Matrix.from_dense,
+    "one row for all, read-only": lambda X: np.broadcast_to(X[:1], X.shape),
     "full by column": lambda X: gb.Matrix.ss.import_fullc(np.asfortranarray(X)),
     "bitmap": lambda X: bitmap(X),
     "transposed": lambda X: gb.Matrix.from_dense(np.ascontiguousarray(X.T)).T,
@@ -331,12 +305,6 @@ def field(X):
     wide = np.zeros(X.shape, [("x", "f4"), ("pad", "u1")])
     wide["x"] = X
     return wide["x"]
-
-
-def read_only(X):
-    X = X.copy()
-    X.flags.writeable = False
-    return X
 
 
 def bitmap(X):
@@ -386,19 +354,6 @@ def test_what_does_not_fit_the_dtype_is_refused():
         run([["a"] * 50])
 
 
-@pytest.mark.parametrize("count", [1, 40])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_an_overflow_names_the_layer(count, sign):
-    """Beyond what no check is needed for; a negative one would be hidden by the ReLU."""
-    layers = [Dense(np.eye(3) * sign * 1e12, np.zeros(3), activation="relu")] * 4
-    net = network(layers)
-    with pytest.raises(errors.NonFiniteError, match="layer 0"):
-        gbdnn.compile(net)(np.full((count, 3), 1e30))
-    if sign > 0:
-        with pytest.raises(errors.NonFiniteError, match="layer 3"):
-            gbdnn.infer(net, np.ones((count, 3)), engine="fused")
-
-
 @pytest.mark.parametrize("block", range(3))
 def test_an_error_in_one_of_several_threads(block, monkeypatch):
     """All threads end, whichever of them fails, and the next call works."""
@@ -437,45 +392,7 @@ def test_a_dense_answer_stays_dense():
     assert (nothing.nvals, nothing.shape) == (0, (200, 30))
 
 
-def test_inputs_that_die_leave_rows_of_zeros():
-    """Dropped on the way, out of their order."""
-    layers = pruned((30, 40, 40, 40, 40, 40, 40, 12), (0.1,), bias=-0.9)
-    layers[-1].activation, layers[-1].b = "relu", np.full(12, -0.01)
-    X = inputs(400, 30)
-    X[::3] *= 8
-    expected = dense_inference(layers, X)
-    alive = expected.any(axis=1)
-    assert 0.05 < alive.mean() < 0.8
-    close(gbdnn.compile(network(layers))(X), expected)
-    Y = gbdnn.infer(network(layers), X, engine="fused")
-    assert set(gbdnn.categories(Y)) == set(np.flatnonzero(alive))
-
-
 # Where it is taken
-
-
-@pytest.mark.parametrize("count", [1, 10, 64])
-def test_few_sparse_inputs(count):
-    X = inputs(count, 50)
-    X[X < 0.5] = 0
-    A = gb.Matrix.from_dense(X, missing_value=0)
-    before = A.dup()
-    Y = gbdnn.infer(network(MIXED), A, engine="fused")
-    close(Y.to_dense(fill_value=0), dense_inference(MIXED, X))
-    assert A.isequal(before)
-
-
-def test_a_large_input_is_checked():
-    """The same answer for the others, and an error where a sum overflows."""
-    net, X = network(MIXED), inputs(50, 50)
-    small = gbdnn.compile(net)(X)
-    X[7] = 1e10
-    large = gbdnn.compile(net)(X)
-    others = np.arange(50) != 7
-    np.testing.assert_array_equal(large[others], small[others])
-    X[7] = 3e38
-    with pytest.raises(errors.NonFiniteError, match="layer 0"):
-        gbdnn.compile(net)(X)
 
 
 @pytest.mark.parametrize("options", [{"callback": lambda _: None}, {"deduplicate": True}])
@@ -531,13 +448,15 @@ def test_an_answer_into_an_array_of_the_callers(count):
     """Where inputs die and are dropped after some layers, too: their rows become 0."""
     random = np.random.default_rng(0)
     W = (random.random((128, 128)) < 0.3) * random.random((128, 128)) / 20
-    run = gbdnn.compile(network([Dense(W, np.zeros(128), activation="relu")] * 9), nthreads=2)
+    layers = [Dense(W, np.zeros(128), activation="relu")] * 9
+    run = gbdnn.compile(network(layers), nthreads=2)
     X = inputs(count or 1, 128)[: 1 if count is None else count]
     X[20:250] = -1
     X = X[0] if count is None else X
     out = np.full(X.shape, np.nan, "f4")
     assert run(X, out=out) is out
     np.testing.assert_array_equal(out, run(X))
+    close(out, dense_inference(layers, X))
     if count == 300:
         assert out.any(axis=1).tolist() == (X > -1).any(axis=1).tolist()
 
@@ -636,20 +555,12 @@ def test_errors_name_what_converts_a_model(tmp_path):
                 call(given)
 
 
-def test_compile_takes_what_infer_takes(tmp_path):
-    W = np.array([[0.5, 0.0], [1.0, -1.0]])
-    X = np.array([[2.0, 0.5], [0.0, 3.0]])
-    run = gbdnn.compile([W, W], bias=-0.25, clip=1, dtype="FP32")
-    expected = gbdnn.infer([W, W], X, bias=-0.25, clip=1, dtype="FP32").to_dense(fill_value=0)
-    np.testing.assert_array_equal(run(X), expected)
-    net = network(MIXED)
-    streamed = gbdnn.Network.lazy(net.infos, lambda k: net[k])
-    x = inputs(5, 50)
-    np.testing.assert_array_equal(gbdnn.compile(streamed)(x), gbdnn.compile(net)(x))
+def test_compile_reads_the_layers():
+    net, X = network(MIXED), inputs(5, 50)
+    streamed = gbdnn.Network.lazy(net.infos, net.__getitem__)
+    np.testing.assert_array_equal(gbdnn.compile(streamed)(X), gbdnn.compile(net)(X))
     with pytest.raises(errors.ArgumentTypeError, match="without layers"):
         gbdnn.compile([])
-    with pytest.raises(errors.ArgumentError, match="nthreads must be at least 1"):
-        gbdnn.compile(net, nthreads=0)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -684,10 +595,6 @@ def test_the_bits_of_infer_where_neurons_keep_their_order():
         found = gbdnn.infer(part, X[:count], engine="fused").to_dense(fill_value=0)
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(run(X[:1]), expected[:1])
-    found = gbdnn.infer(net, X, engine="fused").to_dense(fill_value=0)
-    expected = gbdnn.compile(net)(X)
-    close(found, expected)
-    assert not np.array_equal(found, expected), "compile and infer could promise more"
 
 
 # Blocks in compiled code, and those that it leaves

@@ -2,7 +2,6 @@
 
 import gc
 import re
-import signal
 import threading
 import weakref
 
@@ -62,24 +61,16 @@ def test_any_number_of_layers_in_memory(infer, layers, rule, bias):
     assert set(source.read) == set(range(9))
 
 
-@BLOCKS
-def test_layers_are_read_once_where_memory_allows(engine, monkeypatch):
-    narrow(monkeypatch)
-    net = network(CASE.layers)
-    streamed, source = lazy(net)
-    assert_answer(gbdnn.infer(streamed, CASE.X, engine=engine, memory=10**6), CASE)
-    assert sorted(source.read) == list(range(9))
-
-
 @pytest.mark.parametrize("engine", ["auto", "full", "fused"])
 def test_little_memory_costs_passes_not_answers(engine, monkeypatch):
-    """Inputs are read in several parts, and layers more than once."""
+    """Inputs are read in several parts then, and layers more than once."""
     narrow(monkeypatch)
     net = network(CASE.layers)
-    streamed, source = lazy(net)
-    memory = room_for(net, 1)
-    assert_answer(gbdnn.infer(streamed, CASE.X, engine=engine, nthreads=1, memory=memory), CASE)
-    assert len(source.read) > 9
+    for memory, is_enough in ((10**6, True), (room_for(net, 1), False)):
+        streamed, source = lazy(net)
+        Y = gbdnn.infer(streamed, CASE.X, engine=engine, nthreads=1, memory=memory)
+        assert_answer(Y, CASE)
+        assert (sorted(source.read) == list(range(9))) == is_enough
 
 
 def test_a_layer_too_large_for_the_memory_is_named():
@@ -209,26 +200,6 @@ def test_a_callback_changes_no_bit(nthreads, patches, deduplicate, monkeypatch):
     assert {s.kernel for s in stats} == {"fused"}
     table = gbdnn.inference.per_layer(stats)
     assert table["alive"][29] == len(gbdnn.categories(plain)) > 0
-    if deduplicate is False:
-        assert table["entries"][29] == plain.nvals
-        full = []
-        gbdnn.infer(net, X, engine="full", deduplicate=False, callback=full.append)
-        for name in ("alive", "distinct", "entries"):
-            assert table[name].tolist() == gbdnn.inference.per_layer(full)[name].tolist()
-
-
-@BLOCKS
-@pytest.mark.parametrize("patches", [[], [narrow]])
-def test_deep_networks_with_few_survivors(engine, patches, monkeypatch):
-    """Survivors of all blocks are regrouped many times, and keep their ids."""
-    for patch in patches:
-        patch(monkeypatch)
-    keep = range(0, 300, 11)
-    layers, X = dying(300, at=17, layers=40, survivors=keep)
-    for nthreads in (1, 4):
-        Y = gbdnn.infer(network(layers), X, engine=engine, nthreads=nthreads, deduplicate=False)
-        np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense_inference(layers, X))
-        assert gbdnn.categories(Y).tolist() == list(keep)
 
 
 @BLOCKS
@@ -289,58 +260,49 @@ def test_layers_too_wide_for_blocks_take_the_sparse_kernel():
         gbdnn.infer(net, X, memory=16 << 20, engine="fused")
 
 
+@pytest.fixture
+def reads(monkeypatch):
+    """The compiled calls that read rows: the blocks of each call, and the threads of a block."""
+    calls, read = [], FusedWindow.rows
+
+    def rows(self, some, ids, step):
+        calls.append((len(ids) / step, self._threads))
+        return read(self, some, ids, step)
+
+    monkeypatch.setattr(FusedWindow, "rows", rows)
+    narrow(monkeypatch)
+    return calls
+
+
 @BOTH
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
 @pytest.mark.parametrize("survivors", [(), range(0, 200, 3), range(0, 200, 5), range(200)])
 @pytest.mark.parametrize("is_dense", [True, False])
 def test_compiled_windows_give_what_a_block_at_a_time_gives(
-    dtype, nthreads, survivors, is_dense, monkeypatch
+    dtype, nthreads, survivors, is_dense, reads
 ):
     """A callback needs statistics of each block, which then returns to Python after each window."""
-    narrow(monkeypatch)
     made, X = dying(200, at=0, survivors=survivors)
-    net, calls = network(made, dtype), []
-    features, sizes = X if is_dense else sp.csr_array(X), []
-    read, through = FusedWindow.rows, FusedWindow.blocks
-
-    def rows(self, some, ids, step):
-        calls.append("rows")
-        sizes.append(len(ids) / step)
-        return read(self, some, ids, step)
-
-    monkeypatch.setattr(FusedWindow, "rows", rows)
-    monkeypatch.setattr(
-        FusedWindow, "blocks", lambda *given: calls.append("blocks") or through(*given)
-    )
+    net, features = network(made, dtype), X if is_dense else sp.csr_array(X)
     options = {"engine": "fused", "nthreads": nthreads, "deduplicate": False}
     Y = gbdnn.infer(net, features, **options)
-    assert "rows" in calls
-    assert ("blocks" in calls) == bool(survivors)
-    assert (max(sizes) > 4) == (nthreads == 1)  # several blocks in a call
-    before = len(calls)
+    assert (max(blocks for blocks, _ in reads) > 4) == (nthreads == 1)  # several blocks in a call
+    before = len(reads)
     assert Y.isequal(gbdnn.infer(net, features, callback=lambda _: None, **options))
-    assert len(calls) == before
+    assert len(reads) == before
     found = Y.to_dense(fill_value=0)
     assert set(np.flatnonzero(found.any(axis=1))) == set(survivors)
     np.testing.assert_array_equal(found, dense_inference(made, X))
 
 
 @pytest.mark.parametrize("is_dense", [True, False])
-def test_each_thread_of_a_team_has_a_block(is_dense, monkeypatch):
+def test_each_thread_of_a_team_has_a_block(is_dense, reads):
     """Of eight threads, four read rows and lead another one."""
-    narrow(monkeypatch)
     made, X = dying(600, at=0, survivors=range(600))
-    sizes, read = [], FusedWindow.rows
-
-    def rows(self, some, ids, step):
-        sizes.append((len(ids) / step, self._threads))
-        return read(self, some, ids, step)
-
-    monkeypatch.setattr(FusedWindow, "rows", rows)
     features = X if is_dense else sp.csr_array(X)
     gbdnn.infer(network(made, "FP32"), features, engine="fused", deduplicate=False, nthreads=8)
-    assert {threads for _, threads in sizes} == {2}
-    assert max(blocks for blocks, _ in sizes) >= 2
+    assert {threads for _, threads in reads} == {2}
+    assert max(blocks for blocks, _ in reads) >= 2
 
 
 # Errors
@@ -365,14 +327,3 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, monkey
     for engine, nthreads in (("fused", 1), ("fused", 3), ("full", 3), ("sparse", 1)):
         with pytest.raises(errors.NonFiniteError, match="layer 2"):
             gbdnn.infer(gbdnn.Network(layers), X, engine=engine, nthreads=nthreads)
-    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
-
-
-@BLOCKS
-def test_ctrl_c_ends_all_threads(engine):
-    net = gbdnn.radixnet(1024, 6)
-    X = np.ones((3000, 1024), "f4")
-    options = {"engine": engine, "nthreads": 2, "deduplicate": False}
-    with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer(net, X, callback=lambda _: signal.raise_signal(signal.SIGINT), **options)
-    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
