@@ -645,8 +645,9 @@ def test_autocast_computes_in_the_dtype_of_the_layer():
     part = layer(20, 7, dtype=torch.float32)
     x = torch.randn(5, 20)
     with torch.autocast("cpu", torch.bfloat16):
-        full, half = part(x), part(x.bfloat16())
+        full, half, negated = part(x), part(x.bfloat16()), part(torch._neg_view(x))
     assert torch.equal(full, part(x))
+    assert torch.equal(negated, part(-x))
     assert torch.equal(half, part(x.bfloat16().float()))
 
 

@@ -474,7 +474,7 @@ def computed(x: torch.Tensor, layers: Sequence[Any], relu: list[bool]) -> torch.
             counts = f"{f.out_features} outputs, the next one has {g.in_features} inputs"
             raise ShapeError(f"a layer has {counts}")
     flat = x if len(shape) == 2 else x.reshape(shape[:-1].numel(), wanted)
-    flat = flat.to(dtype) if torch.is_autocast_enabled("cpu") else flat.resolve_neg()
+    flat = (flat.to(dtype) if torch.is_autocast_enabled("cpu") else flat).resolve_neg()
     for y in (flat, *parameters):
         if y is not None and y.dtype is not dtype:
             raise ArgumentError(f"the input or a parameter has dtype {y.dtype}, expected {dtype}")
