@@ -221,12 +221,17 @@ def test_a_shared_block_of_large_features_is_checked(helped):
     """The clip would hide an infinite sum."""
     net = network([Dense(np.full((4, 4), 2.0), np.zeros(4), activation="relu", clip=1.0)] * 2)
     run, X = gbdnn.compile(net, nthreads=3), np.ones((16, 4), "f4")
-    for _ in range(3):
-        run(X)
-    assert helped[-1]
-    X[5] = np.finfo("f4").max
-    with pytest.raises(errors.NonFiniteError, match="layer 0"):
-        run(X)
+    for value, error, message in (
+        (np.finfo("f4").max, errors.NonFiniteError, "layer 0"),
+        (np.nan, errors.ArgumentError, "features: contains nan in row 5"),
+    ):
+        X[5] = 1
+        for _ in range(3):
+            run(X)
+        X[5] = value
+        with pytest.raises(error, match=message):
+            run(X)
+        assert helped[-1]
 
 
 def test_helpers_take_part_if_calls_follow_each_other(now, helped):
@@ -352,6 +357,15 @@ def test_what_does_not_fit_the_dtype_is_refused():
         run(X.astype(complex))
     with pytest.raises(errors.ArgumentTypeError, match="real numbers"):
         run([["a"] * 50])
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_an_overflow_of_the_first_input_alone(count):
+    """The ReLU would hide it."""
+    run, X = gbdnn.compile([np.eye(3, dtype="f4") * -1e12]), np.zeros((count, 3), "f4")
+    X[0] = 1e30
+    with pytest.raises(errors.NonFiniteError, match="layer 0"):
+        run(X)
 
 
 @pytest.mark.parametrize("block", range(3))
