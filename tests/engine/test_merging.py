@@ -144,8 +144,10 @@ def test_zeros_of_both_signs_are_distinct_bits(engine, monkeypatch):
 @pytest.mark.parametrize("flag", [True, np.bool_(True), np.bool_(False), False, "auto"])
 def test_flags(flag, monkeypatch):
     """Equal inputs of a shallow network are merged only if that is asked for."""
-    narrow(monkeypatch)
     net, X = converging(layers=3)
+    plan = gbdnn.plan(net, X, engine="fused", deduplicate=flag)
+    assert plan.is_single_window == (flag == "auto" or not flag)
+    narrow(monkeypatch)
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
     gbdnn.infer(net, X, deduplicate=flag, callback=stats.append)

@@ -61,6 +61,16 @@ def test_the_parts_of_all_threads_fit_the_memory_together(nthreads, monkeypatch)
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
+def test_an_input_may_need_the_memory_of_all_threads(nthreads, monkeypatch):
+    monkeypatch.setattr(costs, "PART", 1.0)
+    X = np.eye(40, dtype="f4")[np.arange(200) % 40]
+    X[150] = 1
+    given, net = gb.Matrix.from_dense(X, missing_value=0), [np.eye(40, dtype="f4")]
+    Y = gbdnn.infer(net, given, engine="sparse", memory=8 * 12 * 40, nthreads=nthreads)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
+
+
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
 @pytest.mark.parametrize("deduplicate", [False, True])
 def test_large_answers_are_copied_as_they_arrive_and_stacked_by_threads(
     nthreads, deduplicate, monkeypatch
