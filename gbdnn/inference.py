@@ -113,7 +113,8 @@ def infer(
         ``"full"`` force one kernel. A positive bias under the rule ``"entries"`` always needs the
         sparse kernel.
     deduplicate : {"auto", True, False}, default "auto"
-        Whether to compute inputs with bitwise equal activations only once.
+        Whether to compute inputs with bitwise equal activations only once. Without compiled
+        kernels, all inputs are computed.
     memory : int or str, default "512MiB"
         Budget in bytes, or with a unit, on top of weights, features and result. Networks on disk
         are streamed within it. The peak may exceed it by half.

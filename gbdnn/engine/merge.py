@@ -11,16 +11,15 @@ on GPU", ICPP 2023.
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.kernels.blocks import sample
+from gbdnn.kernels.equality import Equality, factors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gbdnn.arrays.sparse_rows import SparseRows
 
@@ -28,9 +27,6 @@ __all__ = ["Merged"]
 
 _WORTH = 0.75  # share of distinct inputs up to which merging pays
 _FIRST = 8  # blocks sampled before all of them are fingerprinted
-_CHUNK = 4 << 20  # bytes of leaders compared at a time
-_COLUMNS = 64  # columns compared at a time
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Merged:
@@ -55,41 +51,25 @@ class Merged:
             root = root[root]
         return root
 
-    def columns(
-        self,
-        blocks: Sequence[Any],
-        each: Callable[[Callable[[int], Any], Sequence[int]], list[Any]],
-    ) -> list[np.ndarray] | None:
+    def columns(self, blocks: Sequence[Any], threads: int) -> list[np.ndarray] | None:
         """Merge equal inputs of blocks at the same layer, and return the columns of each to keep.
 
-        ``each(function, numbers)`` returns ``[function(n) for n in numbers]``, computed by several
-        threads. The result is None if all columns are kept, also because merging does not pay.
+        The result is None if all columns are kept, also because merging does not pay.
         """
-        marks: list[np.ndarray] = []
+        equality = Equality(blocks, threads)
         for count in (min(_FIRST, len(blocks)), len(blocks)):  # sample some blocks first
-            begun = len(marks)
-            marks += each(partial(_column_marks, blocks), range(begun, count))
-            first, distinct = _first_of_equal(np.concatenate(marks))
+            first, distinct = _first_of_equal(equality.marks(count))
             if distinct > _WORTH * len(first) and not self._always:
                 return None
-        starts = np.cumsum([0, *map(len, marks)])
         repeats = np.flatnonzero(first != np.arange(len(first)))
-        stays = np.ones(len(first), bool)
-        step = max(16, _CHUNK // (blocks[0].neurons * blocks[0].array.itemsize))
-        leaders = np.unique(first[repeats])
-        for at in range(0, len(leaders), step):
-            some = leaders[at : at + step]
-            theirs = repeats[np.isin(first[repeats], some)]
-            parts = each(partial(_leaders, blocks, starts, some), range(len(blocks)))
-            bits = np.concatenate(parts, axis=1)
-            which = np.searchsorted(some, first)
-            each(partial(_compare, blocks, starts, theirs, bits, which, stays), range(len(blocks)))
-        gone = np.flatnonzero(~stays)
+        gone = repeats[equality.pairs(repeats, first[repeats])]
         if not len(gone):
             return None
+        stays = np.ones(len(first), bool)
+        stays[gone] = False
         ids = np.concatenate([Y.inputs for Y in blocks])
         self._merge(ids[gone], ids[first[gone]])
-        return [np.flatnonzero(stays[a:b]) for a, b in pairwise(starts)]
+        return [np.flatnonzero(stays[a:b]) for a, b in pairwise(equality.starts)]
 
     def rows(self, rows: SparseRows) -> SparseRows:
         """Merge equal rows; return the remaining ones."""
@@ -109,48 +89,6 @@ class Merged:
         np.add.at(self.weights, into, self.weights[gone])
 
 
-def _within(positions: np.ndarray, starts: np.ndarray, b: int) -> Any:
-    """Return the columns of block `b` among ascending positions in all blocks."""
-    first, last = np.searchsorted(positions, starts[b : b + 2])
-    return positions[first:last] - starts[b]
-
-
-def _bits(Y: Any, columns: np.ndarray) -> Any:
-    array = Y.array.view(f"u{Y.array.itemsize}")
-    return np.take(array, columns, axis=1, mode="wrap")
-
-
-def _leaders(blocks: Sequence[Any], starts: np.ndarray, leaders: np.ndarray, b: int) -> Any:
-    return _bits(blocks[b], _within(leaders, starts, b))
-
-
-def _compare(
-    blocks: Sequence[Any], starts: np.ndarray, repeats: np.ndarray, bits: np.ndarray,
-    which: np.ndarray, stays: np.ndarray, b: int,
-) -> None:  # fmt: skip
-    """Mark the repeats in block `b` whose bits differ from their leader's (in `bits`)."""
-    columns = _within(repeats, starts, b)
-    for at in range(0, len(columns), _COLUMNS):
-        these = columns[at : at + _COLUMNS]
-        theirs = np.take(bits, which[these + starts[b]], axis=1)
-        stays[these + starts[b]] = (_bits(blocks[b], these) != theirs).any(axis=0)
-
-
-def _column_marks(blocks: Sequence[Any], b: int) -> np.ndarray:
-    """Return a fingerprint per input of block `b`, computed from a sample of its activations."""
-    array = np.ascontiguousarray(sample(blocks[b].filled))
-    return _numbers(len(array)) @ array.view(f"u{array.itemsize}").astype(np.uint64)
-
-
-def _numbers(count: int) -> np.ndarray:
-    """Return pseudo-random odd numbers (splitmix64), so that sums of a few differ."""
-    with np.errstate(over="ignore"):
-        found = np.arange(1, count + 1, dtype=np.uint64) * _ODD
-        found = (found ^ np.right_shift(found, 30)) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ np.right_shift(found, 27)) * np.uint64(0x94D049BB133111EB)
-    return (found ^ np.right_shift(found, 31)) | np.uint64(1)
-
-
 def _first_of_equal(marks: np.ndarray) -> tuple[np.ndarray, int]:
     """Return positions of the first equal mark for each mark, and the number of distinct marks."""
     _, first, which = np.unique(marks, return_index=True, return_inverse=True)
@@ -162,6 +100,6 @@ def _distinct(rows: SparseRows) -> int:
     bits = np.ascontiguousarray(rows.values).view(f"u{rows.dtype.itemsize}").astype(np.uint64)
     bits ^= bits >> np.uint64(32)  # of 64 bits, the last ones are often 0
     marks = np.zeros(rows.nvals + 1, np.uint64)
-    np.cumsum(_numbers(rows.ncols)[rows.columns.view(np.int64)] * bits, out=marks[1:])
+    np.cumsum(factors(rows.ncols)[rows.columns.view(np.int64)] * bits, out=marks[1:])
     starts = rows.indptr.view(np.int64)
     return len(np.unique(marks[starts[1:]] - marks[starts[:-1]]))

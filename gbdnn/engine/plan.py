@@ -303,6 +303,12 @@ class Plan(NamedTuple):
             return True
         return None if self.facts.engine in _CHOOSE and not self.is_single_window else False
 
+    @property
+    def merges(self) -> bool:
+        """Whether equal inputs are merged, which takes compiled code."""
+        facts = self.facts
+        return bool(facts.deduplicate) and facts.is_compiled and not self.is_single_window
+
     def is_sparse(self, k: int, inputs: int, entries: float, *, dense: bool = False) -> bool:
         """Whether the sparse kernel computes layer `k` of rows with `entries` entries in total.
 
@@ -423,12 +429,11 @@ class Plan(NamedTuple):
             facts.memory < sizes.enough
             and f"refuses inputs with more than {sizes.entries} entries after a layer",
         ]
-        merges = facts.deduplicate and not self.is_single_window
         many = ", if many are equal" * (facts.deduplicate == "auto")
         may_die = not (facts.net.infos[-1].revives or self.is_single_window)
         return {
             "blocks": ", ".join(filter(None, blocks)),
-            "equal inputs merged": "between windows of layers" + many if merges else "no",
+            "equal inputs merged": "between windows of layers" + many if self.merges else "no",
             "memory": ", ".join(filter(None, memory)),
             "expected": f"{'at most ' * may_die}{self.seconds:.3g} s",
         }

@@ -76,7 +76,7 @@ def infer_network(
     progress, dense, few = current(), X.dense_rows is not None, X.nrows
     progress.begin(net.infos, few, plan)
     if not plan.is_single_window:
-        merged = Merged(few, always=deduplicate != "auto") if deduplicate else None
+        merged = Merged(few, always=deduplicate != "auto") if plan.merges else None
         with restored(), engaged(nthreads):
             run = _Run(net, X, plan, merged, callback)
             Y = run.answer()
@@ -417,7 +417,7 @@ class _Run:
         if self.plan.leaves(self.layers[k].info, blocks):
             self._leave(window, blocks)
             return
-        keeps: Any = self.merged.columns(blocks, self._each) if self.merged else None
+        keeps: Any = self.merged.columns(blocks, self.plan.sizes.workers) if self.merged else None
         sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
         self.watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - sum(sizes))
         if keeps is not None or self._recutting_pays(k, sizes):

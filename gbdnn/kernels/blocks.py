@@ -36,6 +36,7 @@ __all__ = [
     "padded",
     "require_in_place",
     "sample",
+    "sample_step",
     "scratch",
 ]
 
@@ -68,6 +69,7 @@ class Block:
         self.width = self.stride = width
         memory = _allocate(neurons, width, dtype)
         self.array = memory[:].T
+        self.address = address(self.array)
         self.matrix = owned(gb.Matrix.ss.import_fullc, values=memory, name="block")
         self.inputs = np.empty(0, np.int64)
 
@@ -236,8 +238,13 @@ class Buffers:
 
 
 def sample(array: np.ndarray) -> np.ndarray:
-    """Return the activations of one in sixteen neurons, at least about 64."""
-    return array[:: min(16, max(1, len(array) // 64))]
+    """Return the activations of some neurons, one in `sample_step`."""
+    return array[:: sample_step(len(array))]
+
+
+def sample_step(neurons: int) -> int:
+    """Return 16, or less so that a sample has at least about 64 neurons."""
+    return min(16, max(1, neurons // 64))
 
 
 def any_bit(array: np.ndarray) -> np.ndarray:

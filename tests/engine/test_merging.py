@@ -7,9 +7,9 @@ from hypothesis import given
 from networks import ANY, converging, problems
 
 import gbdnn
-from gbdnn.engine import merge
 from gbdnn.engine.run import _Run as Run
 from gbdnn.kernels.blocks import Buffers
+from gbdnn.kernels.equality import Equality
 
 ENGINES = pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
 
@@ -102,13 +102,14 @@ def test_memory_of_a_block_is_given_back_once(engine, nthreads, seed, monkeypatc
 def test_inputs_that_are_equal_in_the_sample_alone(engine, neurons, monkeypatch):
     """Fingerprints are of a sample of neurons; a comparison of all bits decides."""
     narrow(monkeypatch)
-    compare, stayed = merge._compare, []
+    compare, equal = Equality.pairs, []
 
-    def watched(blocks, starts, repeats, bits, which, stays, b):
-        compare(blocks, starts, repeats, bits, which, stays, b)
-        stayed.extend(stays[repeats].tolist())
+    def watched(self, inputs, others):
+        found = compare(self, inputs, others)
+        equal.extend(found.tolist())
+        return found
 
-    monkeypatch.setattr(merge, "_compare", watched)
+    monkeypatch.setattr(Equality, "pairs", watched)
     X = np.random.default_rng(0).integers(1, 99, (60, neurons)).astype("f4")
     X[20:] = X[np.arange(20, 60) % 20]
     step = min(16, neurons // 64)
@@ -116,8 +117,8 @@ def test_inputs_that_are_equal_in_the_sample_alone(engine, neurons, monkeypatch)
     X[np.arange(30, 60), np.resize(others, 30)] += 1
     layers = [gbdnn.Layer(np.eye(neurons, dtype="f4"))] * 3
     Y = gbdnn.infer(layers, X, engine=engine, deduplicate=True, nthreads=3)
-    assert any(stayed), "all inputs of equal fingerprints were equal"
-    assert not all(stayed)
+    assert any(equal)
+    assert not all(equal), "all inputs of equal fingerprints were equal"
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
 
 

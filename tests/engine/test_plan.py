@@ -5,7 +5,7 @@ from functools import partial
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import network
+from conftest import network, uncompiled
 from networks import converging, pruned
 from oracles import case
 
@@ -138,6 +138,13 @@ def test_networks_on_disk():
     plan = planned(net, CASE.X, memory="200kB", nthreads=1)
     assert len(plan.sizes.starts) > 1
     assert f"{len(plan.sizes.starts)} groups of layers" in repr(plan)
+
+
+def test_without_compiled_kernels_no_inputs_are_merged(monkeypatch):
+    net = network(CASE.layers)
+    assert gbdnn.plan(net, CASE.X, deduplicate=True).merges
+    uncompiled(monkeypatch)
+    assert not gbdnn.plan(net, CASE.X, deduplicate=True).merges
 
 
 def test_the_table():

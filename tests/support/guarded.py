@@ -26,6 +26,7 @@ from gbdnn.kernels import costs, dense_product, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.compiled import loading, table
 from gbdnn.kernels.compiled.record import CONSTANTS, address
+from gbdnn.kernels.equality import Equality
 from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
 from gbdnn.kernels.kernel import ChainLayers, LayerPlan
@@ -187,12 +188,22 @@ def networks(dtype, step):
                 ends = [Y for _ in range(2) for Y in made.rows(rows, ids, n // 2 + 1)]
                 ends += made.end()
                 assert all(np.isfinite(Y.filled).all() for Y in ends)
+                find_equal([Y for Y in ends if len(Y.inputs)])
                 if sizes[0] == sizes[-1]:
                     made = chain.window(0, count, buffers, **given)
                     assert [*made.blocks(ends), *made.end()]
         one, out = FusedSingle(single, single, infos, 0), np.empty(sizes[-1], dtype)
         assert one.run(X[0], out) == one.run(X[-1], out) == -1
         assert np.isfinite(out).all()
+
+
+def find_equal(blocks):
+    if blocks:
+        equality = Equality(blocks, 1)
+        marks = equality.marks(len(blocks))
+        inputs = np.arange(len(marks))
+        assert equality.pairs(inputs, inputs).all()
+        assert (marks == marks[::-1])[equality.pairs(inputs, inputs[::-1])].all()
 
 
 def dense_layer(W):
