@@ -31,6 +31,16 @@ def _real_networks(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _after_torch(found: dict[str, Any]) -> list[dict[str, Any]]:
+    passive = found["environment"].get("OMP_WAIT_POLICY") == "passive"
+    return [
+        {key: cell[key] for key in ("network", "inputs")}
+        | {"setting": "passive" if passive else f"{cell['torch']} threads"}
+        | {"ms": _ms(cell["median"])}
+        for cell in _passed(found)
+    ]
+
+
 def _accelerate(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
@@ -93,6 +103,7 @@ def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
 KINDS = {
     "real-networks": _real_networks,
     "single-layers": _real_networks,
+    "after-torch": _after_torch,
     "accelerate": _accelerate,
     "graph": _graph,
     "graph-16-cores": _graph,

@@ -61,6 +61,7 @@ def made() -> dict[str, str]:
     measured = {
         "real-networks": _real_networks,
         "single-layers": _single_layers,
+        "after-torch": _after_torch,
         "accelerate": _accelerate,
         "graph": _graph,
         "graph-16-cores": _graph,
@@ -219,6 +220,23 @@ def _slower(found: dict[str, Any]) -> str:
             rows.append([name, cell["network"], *counts, f"{own / best:.2f}"])
     head = ["faster program", "network", "inputs", "threads", "gbdnn's time / its time"]
     return table(head, rows, left=2)
+
+
+def _after_torch(cells: list[dict[str, Any]]) -> str:
+    """Return the ms of `compile`, and of the faster of PyTorch's products, by setting."""
+    settings = {
+        "2 threads": "default: gbdnn, PyTorch",
+        "passive": "`OMP_WAIT_POLICY=passive`",
+        "1 threads": "`torch.set_num_threads(1)`",
+    }
+    rows = []
+    for (inputs, network), of in _grouped(cells, "inputs", "network").items():
+        ms = {cell["setting"]: cell["ms"] for cell in of}
+        both = [
+            (ms[key]["compiled"], min(ms[key]["torch"], ms[key]["torch_csr"])) for key in settings
+        ]
+        rows.append([f"{network}; {inputs}", *(f"{short(a)}, {short(b)}" for a, b in both)])
+    return table(["network, inputs", *settings.values()], rows)
 
 
 def _accelerate(cells: list[dict[str, Any]]) -> str:
