@@ -58,6 +58,10 @@ PARTS = {
         7, _REAL, f"{_SOME} --inputs 1,32,1000 --programs infer,compiled,torch,torch_csr --rounds 2"
         f"{_NETWORKS}", f"--quick {_SOME}",
     ),
+    "steps": Part(
+        4, "comparison/training_steps.py", f"{_SOME} --programs gbdnn,sparse_sequential --rounds 3"
+        " --network 784-512x2-10@2 --network 1024x7@5 --network 1024x7@10", f"--quick {_SOME}",
+    ),
     "tests": Part(
         8, "-m pytest", "-q -m '' tests/engine tests/kernels tests/test_inference.py tests/graph"
         " tests/training", "-q tests/kernels/test_fused.py",
