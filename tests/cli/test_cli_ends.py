@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from shell import GBDNN, run
+from shell import GBDNN, fails, run, well
 
 import gbdnn
 from gbdnn import cli
@@ -47,6 +47,26 @@ def test_ctrl_c_ends_the_command(files):
     assert (process.returncode, err) == (130, "gbdnn: interrupted\n")
     assert all(line.startswith("epoch") for line in out.splitlines())
     assert sorted(path.name for path in files.iterdir()) == ["X.npy", "y.npy"]
+
+
+def test_a_killed_command_continues_from_its_checkpoint(files):
+    command = training(files, "--epochs", 90)
+    kept = [*command, "--checkpoint", files / "run.safetensors"]
+    # The pipe holds fewer lines than there are epochs: the command waits for its reader.
+    process = started(*GBDNN, *kept, pipesize=4096)
+    for _ in range(3):
+        assert process.stdout.readline().startswith("epoch")
+    process.kill()
+    process.communicate()
+    assert not (files / "net").exists()
+    printed = well(*kept)
+    assert 1 < len(printed.splitlines()) < 90
+    assert "epoch  89" in printed
+    assert "epochs      90\n" in well("info", files / "run.safetensors")
+    fails(*kept, "--force", "--seed", 1, match="seed")
+    net = gbdnn.load(files / "net").loaded()
+    well(*command, "--force")
+    assert gbdnn.load(files / "net").isequal(net)
 
 
 @pytest.mark.slow

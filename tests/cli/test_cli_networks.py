@@ -31,6 +31,8 @@ def test_what_is_generated(made, tmp_path):
     assert gbdnn.load(made / "X").isequal(X)
     well("generate", tmp_path / "X.tsv.gz", "--features", "digits", "--inputs", 200)
     assert io.read_tsv(tmp_path / "X.tsv.gz", nrows=200, ncols=1024).isequal(X)
+    well("generate", tmp_path / "X.npy", "--features", "digits", "--inputs", 200)
+    np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X.to_dense(fill_value=0))
 
 
 @pytest.mark.parametrize("form", ["tsv", "onnx", "store"])
@@ -79,8 +81,6 @@ def test_a_classifier_of_onnx(tmp_path):
     onnx.save(model, tmp_path / "net.onnx")
     fails("convert", tmp_path / "net.onnx", tmp_path / "net", match="pass --logits to drop it")
     fails("info", tmp_path / "net.onnx", match="pass --logits (an option of gbdnn convert) to")
-    with pytest.raises(errors.ArgumentError, match=r"Softmax.*: pass logits=True to drop it"):
-        gbdnn.load(tmp_path / "net.onnx")
     well("convert", tmp_path / "net.onnx", tmp_path / "net", "--logits")
     assert gbdnn.load(tmp_path / "net").isequal(net)
 
@@ -128,13 +128,10 @@ def test_info_of_the_machine():
     ("arguments", "match"),
     [
         (["X.tsv", "--check"], "--check does not apply to a tsv file"),
-        (["X.tsv", "--inputs", 5], "--inputs does not apply to a tsv file"),
-        (["run", "--check"], "--check does not apply to a training run"),
         (["run", "--memory", "1GiB"], "--memory does not apply to a training run"),
         (["X", "--inputs", 5], "--inputs does not apply to features"),
         (["net", "--machine"], "PATH does not apply to --machine"),
         (["--machine", "--check"], "--check does not apply to --machine"),
-        (["--machine", "--memory", "1GiB"], "--memory does not apply to --machine"),
     ],
 )
 def test_info_refuses_options_that_do_not_apply(arguments, match, made, tmp_path, monkeypatch):
@@ -162,19 +159,10 @@ def test_errors_name_what_the_caller_has(made, tmp_path, monkeypatch):
         io.convert(made / "net", "x.y")
     fails("convert", made / "net", "out", "--bias-rule", "all", match="--bias-rule does not apply")
     fails("convert", made / "net", "out", "--layers", 99, match="--layers 99: ")
-    with pytest.raises(errors.ArgumentError, match=r"^layers=99: .* has only 8 layers$"):
-        gbdnn.load(made / "net", layers=99)
-    fails(
-        "convert", made / "net", "files", "--to", "matrix-market", match="Pass --lossy to drop it"
-    )
-    with pytest.raises(errors.ArgumentError, match=r"Pass lossy=True to drop it"):
-        io.convert(made / "net", "files", to="matrix-market")
+    lossy = ["convert", made / "net", "files", "--to", "matrix-market"]
+    fails(*lossy, match="Pass --lossy to drop it")
     few = ["infer", made / "net", made / "X", "-o", "Z", "--memory", 1000]
     assert "; pass --memory " in fails(*few, match="--memory 1000 is too small: ")
-    well("infer", made / "net", made / "X", "-o", "Y")
-    gbdnn.save(gbdnn.radixnet(1024, 2), "other")
-    with pytest.raises(errors.OutputError, match=r"or pass replace=True to replace it$"):
-        gbdnn.infer_to_store(gbdnn.load("other"), gbdnn.load(made / "X"), "Y")
 
 
 def test_a_damaged_store_is_found_by_check_and_convert(made, tmp_path):
@@ -211,14 +199,11 @@ def test_a_folder_of_two_formats(tmp_path):
         (["generate", "out", "--features", "no.idx"], "no.idx"),
         (["generate", "out", "--to", "onnx"], "'onnx' is not one of 'store', 'tsv'"),
         (["generate", "FULL"], "is not empty"),
-        (["convert", "NET", "FULL"], "is not empty"),
+        (["generate", "net.npy"], "net.npy: cannot infer the file format"),
         (["convert", "NET", "no/net", "--to", "tsv"], "does not exist"),
-        (["convert", "NET", "out", "--bias", 1], "--bias"),
-        (["convert", "NET", "out", "--clip", "inf"], "--clip"),
         (["convert", "X", "out"], "the store does not contain a network"),
         (["convert", "EMPTY", "out"], "neither a finished store nor a network; expected"),
         (["convert", "full/mine", "out"], "mine"),
-        (["info", "no.pt"], "no.pt"),
     ],
     ids=lambda each: " ".join(map(str, each))[:40] if isinstance(each, list) else "",
 )

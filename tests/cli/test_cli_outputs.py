@@ -1,6 +1,5 @@
 """`gbdnn infer`: its inputs, options and outputs, and what no command replaces."""
 
-import gzip
 import json
 import os
 import subprocess
@@ -10,7 +9,7 @@ import pytest
 from shell import GBDNN, as_process, fails, run, well
 
 import gbdnn
-from gbdnn import errors, io
+from gbdnn import io
 
 
 @pytest.fixture(scope="module")
@@ -132,23 +131,6 @@ def test_options_supply_what_text_does_not_store(options, dtype, expected, small
     assert Y.to_dense(fill_value=0).tolist() == expected
 
 
-def test_options_are_passed_on(small, monkeypatch):
-    given = []
-
-    def infer(*_, **options):
-        given.append(options)
-        raise errors.ShapeError("enough")
-
-    monkeypatch.setattr(gbdnn, "infer", infer)
-    command = ["infer", small, small / "X.tsv", "-o", small / "Y.tsv"]
-    fails(*command, match="enough")
-    fails(*command, "--engine", "full", "--memory", "1.5MiB", "--nthreads", 1, match="enough")
-    assert given == [
-        {"engine": "auto", "memory": 512 << 20, "nthreads": None},
-        {"engine": "full", "memory": 3 << 19, "nthreads": 1},
-    ]
-
-
 def test_faults_of_the_run_are_one_line(small):
     def refused(match, *options, features="X.tsv"):
         fails("infer", small, small / features, "-o", small / "Y.tsv", *options, match=match)
@@ -157,13 +139,8 @@ def test_faults_of_the_run_are_one_line(small):
     refused("clip: 1e+39 does not fit into float32", "--clip", "1e39")
     refused("nthreads must be at most", "--nthreads", 2**31)
     refused("'much' is not a size", "--memory", "much")
-    refused("File name too long", features="x" * 300)
     (small / "wide.tsv").write_text("1\t5\t1\n")
     refused("wide.tsv, line 1", features="wide.tsv")
-    (small / "words.tsv").write_text("1\t2\t1\n2\tfive\t1\n")
-    refused("words.tsv, line 2", features="words.tsv")
-    (small / "cut.tsv.gz").write_bytes(gzip.compress(b"1\t2\t1\n" * 1000)[:-12])
-    refused("cut.tsv.gz", features="cut.tsv.gz")
     (small / "big.tsv").write_text("1\t1\t3e38\n")
     refused("layer 0", "--clip", "inf", features="big.tsv")
     gbdnn.save(np.eye(3), small / "X")
@@ -190,12 +167,10 @@ def test_only_force_replaces_what_exists(made, tmp_path):
     (tmp_path / "file.tsv").write_text("mine\n")
     (tmp_path / "net.onnx").write_text("mine\n")
     gbdnn.save(np.eye(3), tmp_path / "store")
-    features = ["--features", "digits", "--inputs", 5]
     commands = [
         ["generate", tmp_path / "store", "--layers", 2],
-        ["generate", tmp_path / "store", *features],
+        ["generate", tmp_path / "store", "--features", "digits", "--inputs", 5],
         ["convert", made / "net", tmp_path / "store"],
-        ["infer", made / "net", made / "X", "-o", tmp_path / "store", "--categories"],
         ["infer", made / "net", made / "X", "-o", tmp_path / "file.tsv"],
         ["infer", made / "net", made / "X", "-o", tmp_path / "store"],
     ]
@@ -212,20 +187,6 @@ def test_only_force_replaces_what_exists(made, tmp_path):
     fails("convert", made / "net", tmp_path / "net.onnx", match="already exists; pass --force")
 
 
-def test_replace_discards_an_unfinished_run(made, answer, tmp_path):
-    def interrupt(done, _):
-        if done:
-            raise KeyboardInterrupt
-
-    net, X = gbdnn.load(made / "net"), gbdnn.load(made / "X")
-    with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer_to_store(net[:4], X, tmp_path / "Y", batch=50, progress=interrupt)
-    command = ["infer", made / "net", made / "X", "-o", tmp_path / "Y"]
-    fails(*command, match=f"{tmp_path / 'Y'}: ")
-    well(*command, "--force")
-    assert gbdnn.load(tmp_path / "Y").isequal(answer)
-
-
 def test_a_command_says_what_an_earlier_run_has_written(made, answer, tmp_path):
     def interrupt(done, _):
         if done:
@@ -238,12 +199,6 @@ def test_a_command_says_what_an_earlier_run_has_written(made, answer, tmp_path):
     assert "; 50 inputs were there from an earlier run" in done
     assert gbdnn.load(out).isequal(answer)
     assert "earlier" not in well("infer", made / "net", made / "X", "-o", out, "--force")
-
-
-def test_generated_features_in_a_file(tmp_path):
-    well("generate", tmp_path / "X.npy", "--features", "digits", "--inputs", 5)
-    assert np.load(tmp_path / "X.npy").shape == (5, 1024)
-    fails("generate", tmp_path / "net.npy", match="net.npy: cannot infer the file format")
 
 
 def test_an_output_that_holds_nothing_needs_no_force(made, tmp_path):

@@ -113,7 +113,9 @@ def test_the_api_index_has_every_public_name(module):
     assert page in pages.split()
     file = importlib.util.find_spec(module).origin  # gbdnn.torch cannot be imported without PyTorch
     listed = re.search(r"^__all__ = (\[.*?\])", Path(file).read_text(), re.MULTILINE | re.DOTALL)[1]
-    names = re.findall(r"^   (\w+)$", (DOCS / "api" / f"{page}.rst").read_text(), re.MULTILINE)
+    text = (DOCS / "api" / f"{page}.rst").read_text()
+    assert f"currentmodule:: {module}\n" in text
+    names = re.findall(r"^   (\w+)$", text, re.MULTILINE)
     assert sorted(re.findall(r'"(\w+)"', listed)) == sorted(names)
 
 
@@ -125,20 +127,16 @@ def is_record(kind):
 
 @pytest.mark.parametrize(("module", "name", "thing"), list(public()))
 def test_public_name(module, name, thing):
-    page = (DOCS / "api" / f"{module.removeprefix('gbdnn.')}.rst").read_text()
-    assert re.search(rf"^   (~gbdnn\.)?{name}$", page, re.MULTILINE)  # in an autosummary
-    assert f"currentmodule:: {module}\n" in page
     if not callable(thing):
         return
-    doc = inspect.getdoc(thing)
-    assert doc, "no docstring"
+    doc = inspect.getdoc(thing) or ""
+    assert ">>> " in doc or module == "gbdnn.thread_scaling", "no example"
     sections = set(re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE))
-    if inspect.isclass(thing) and issubclass(thing, Exception):
-        return
-    if getattr(thing, "_is_protocol", False):
+    is_class = inspect.isclass(thing)
+    if getattr(thing, "_is_protocol", False) or (is_class and issubclass(thing, Exception)):
         return
     wanted = set(inspect.signature(thing).parameters)
-    if inspect.isclass(thing) and is_record(thing):
+    if is_class and is_record(thing):
         # A class says what its fields are, or each field does.
         wanted -= set(
             re.findall(r'^    (\w+): .*\n    """', inspect.getsource(thing), re.MULTILINE)
@@ -147,10 +145,8 @@ def test_public_name(module, name, thing):
     else:
         described = doc.partition("Parameters\n")[2]
         assert not wanted or "Parameters" in sections
-        if not inspect.isclass(thing):
+        if not is_class:
             returns = inspect.signature(thing).return_annotation not in (None, "None")
             assert returns == bool(sections & {"Returns", "Yields"})
-        if module == "gbdnn":
-            assert "Examples" in sections
     heads = re.findall(r"^\**([\w, ]+?)(?: : .*)?$", described, re.MULTILINE)
     assert wanted <= {each for head in heads for each in head.split(", ")}

@@ -9,9 +9,6 @@ import pytest
 import gbdnn
 from gbdnn.errors import MissingPackageError
 
-PUBLIC = ["challenge", "distributed", "errors", "gallery", "graph", "inference", "io", "model"]
-PUBLIC = ["gbdnn", *(f"gbdnn.{name}" for name in [*PUBLIC, "serving", "training", "viz"])]
-
 
 def examples():
     """Every docstring with examples, by the module it is in."""
@@ -63,12 +60,3 @@ def test_example(test, tmp_path, monkeypatch):
         if isinstance(error, MissingPackageError):
             pytest.skip(str(error))
         raise error from None
-
-
-@pytest.mark.parametrize("module", PUBLIC)
-def test_every_public_object_has_an_example(module):
-    things = importlib.import_module(module)
-    found = {name: getattr(things, name) for name in things.__all__}
-    assert not [
-        name for name, thing in found.items() if callable(thing) and ">>> " not in thing.__doc__
-    ]

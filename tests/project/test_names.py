@@ -43,13 +43,38 @@ def codes(file):
     return BLOCK.findall(text) if file.suffix == ".md" else [text]
 
 
-def value_of(module, name=None):
-    """Return a module of gbdnn, or a name in it; None if an optional package is missing."""
+@cache
+def defined(module):
+    """Return the names that a module of the project outside gbdnn defines or imports."""
+    return {
+        getattr(node, key, None)
+        for file in LOCAL[module]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for key in ("name", "id", "asname")
+    }
+
+
+def member(found, name):
+    """Return what a module of gbdnn has by a name; None of other things, where it is not known.
+
+    A local module is the set of its names. Raise ModuleNotFoundError if there is no such name.
+    """
+    if isinstance(found, set) and name not in found:
+        raise ModuleNotFoundError(name)
+    if not isinstance(found, types.ModuleType):
+        return None
     try:
-        found = importlib.import_module(module)
-        if name is None or hasattr(found, name):
-            return found if name is None else getattr(found, name)
-        return importlib.import_module(f"{module}.{name}")
+        return getattr(found, name) if hasattr(found, name) else module(f"{found.__name__}.{name}")
+    except MissingPackageError:
+        return None
+
+
+def module(path):
+    """Return a module of gbdnn; None for modules of other packages, and for a missing one."""
+    if path in LOCAL:
+        return defined(path)
+    try:
+        return importlib.import_module(path) if path.partition(".")[0] == "gbdnn" else None
     except MissingPackageError:
         return None
     except ModuleNotFoundError as err:
@@ -58,71 +83,41 @@ def value_of(module, name=None):
         return None
 
 
-@cache
-def defined(module):
-    """Return the names that a module of the project outside gbdnn defines or imports."""
-    return {
-        name
-        for file in LOCAL[module]
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        for name in (
-            getattr(node, "name", None),
-            getattr(node, "id", None),
-            getattr(node, "asname", None),
-        )
-    }
-
-
 def missing(tree):
     """Yield the names that code imports or reads from gbdnn or local modules and do not exist."""
-    known, local, assigned = {}, set(), set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            assigned.add(node.id)
-        elif isinstance(node, ast.arg):
-            assigned.add(node.arg)
-        elif isinstance(node, ast.Import):
-            for each in node.names:
-                if each.name.partition(".")[0] == "gbdnn":
-                    try:
-                        found = value_of(each.name)
-                    except ModuleNotFoundError:
-                        yield each.name
-                        continue
-                    known[each.asname or "gbdnn"] = found if each.asname else value_of("gbdnn")
-                elif each.name in LOCAL and not each.asname:
-                    local.add(each.name)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            for each in node.names:
-                if node.module.partition(".")[0] == "gbdnn":
-                    try:
-                        known[each.asname or each.name] = value_of(node.module, each.name)
-                    except ModuleNotFoundError:
-                        yield f"{node.module}.{each.name}"
-                elif node.module in LOCAL and each.name not in defined(node.module):
-                    yield f"{node.module}.{each.name}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (names := chain(node)):
-            if names[0] in local - assigned and names[1] not in defined(names[0]):
-                yield ".".join(names)
-            found = None if names[0] in assigned else known.get(names[0])
-            for name in names[1:]:
-                if not isinstance(found, types.ModuleType):
-                    break
-                try:
-                    found = value_of(found.__name__, name)
-                except ModuleNotFoundError:
-                    yield ".".join(names)
-                    break
+    nodes = list(ast.walk(tree))
+    known = {}
+    for node in nodes:
+        for each in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            try:
+                if isinstance(node, ast.Import):
+                    found = module(each.name)
+                    top = each.name.partition(".")[0]
+                    known[each.asname or top] = found if each.asname else module(top)
+                elif not node.level:
+                    known[each.asname or each.name] = member(module(node.module), each.name)
+            except ModuleNotFoundError:
+                yield ast.unparse(node)
+    stored = [node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store)]
+    assigned = {getattr(node, "id", None) for node in stored}
+    assigned |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    for node in nodes:
+        first, *names = chain(node)
+        found = None if first in assigned else known.get(first)
+        try:
+            for name in names:
+                found = member(found, name)
+        except ModuleNotFoundError:
+            yield ".".join([first, *names])
 
 
 def chain(node):
-    """Return the names of ``a.b.c``; nothing for attributes of other expressions."""
+    """Return the names of ``a.b.c``; one empty name for other expressions."""
     names = []
     while isinstance(node, ast.Attribute):
         names.insert(0, node.attr)
         node = node.value
-    return [node.id, *names] if isinstance(node, ast.Name) else []
+    return [node.id, *names] if isinstance(node, ast.Name) else [""]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())

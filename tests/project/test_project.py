@@ -1,6 +1,5 @@
 """What stands in several files of the project is the same in all."""
 
-import ast
 import json
 import os
 import re
@@ -9,8 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from imports import imported
 
 import gbdnn
 
@@ -109,6 +110,27 @@ def test_links_lead_to_files(page):
     assert not [each for each in linked if not (ROOT / each).exists()]
 
 
+def test_what_the_paper_cites_is_in_the_bibliography():
+    entries = re.findall(r"^@\w+\{(\w+),", text("docs/paper.bib"), re.MULTILINE)
+    _, _, body = text("docs/paper.md").split("---\n", 2)
+    assert set(re.findall(r"@(\w+)", body)) == set(entries)
+
+
+def test_two_commands_for_a_newcomer():
+    """The first makes an environment and runs the challenge, the second the tests."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text("README.md"), re.DOTALL | re.MULTILINE)
+    first, second = "".join(blocks).splitlines()
+    assert first.endswith("gbdnn challenge")
+    assert second.endswith("pytest -n auto")
+
+
+def test_calls_in_the_readmes_table_run():
+    calls = re.findall(r"^\| `(gbdnn\.infer\(.*?\))`", text("README.md"), re.MULTILINE)
+    assert len(calls) == 2
+    for call in calls:
+        assert eval(call, {"gbdnn": gbdnn, "net": [np.eye(3)], "X": np.eye(3)}).nvals == 3  # noqa: S307
+
+
 # What is imported under another name than it is installed by, or comes with another package.
 INSTALLED_BY = {
     "graphblas": "python-graphblas", "sklearn": "scikit-learn",
@@ -116,21 +138,14 @@ INSTALLED_BY = {
 }  # fmt: skip
 
 
-def imported():
+def packages():
     """The packages that each subpackage of gbdnn imports."""
     found = {}
     for path in (ROOT / "gbdnn").rglob("*.py"):
-        here = found.setdefault(path.relative_to(ROOT / "gbdnn").parts[0], set())
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [each.name for each in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module]
-            for name in names:
-                package = name.partition(".")[0]
-                if package not in sys.stdlib_module_names and package != "gbdnn":
-                    here.add(INSTALLED_BY.get(package, package))
+        names = {name.partition(".")[0] for name in imported(path)}
+        names -= {*sys.stdlib_module_names, "gbdnn"}
+        subpackage = path.relative_to(ROOT / "gbdnn").parts[0]
+        found.setdefault(subpackage, set()).update(INSTALLED_BY.get(name, name) for name in names)
     return found
 
 
@@ -144,7 +159,7 @@ def test_what_is_imported_is_declared():
 
     core = names(project["dependencies"])
     every = core.union(*map(names, extras.values()))
-    found = imported()
+    found = packages()
     for folder in ("arrays", "kernels", "engine"):
         assert found[folder] <= core | {"scipy"}, folder  # SciPy for types alone
     assert {"numpy", "python-graphblas"} <= found["kernels"] | found["arrays"]

@@ -6,6 +6,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from imports import imported
 
 PACKAGE = Path(__file__).parents[2] / "gbdnn"
 
@@ -34,35 +35,33 @@ FLOOR = {name: floor for floor, names in enumerate(reversed(DOWNWARDS)) for name
 
 # Private names of other packages that have no public equivalent.
 ALLOWED = {
-    "_at_fork_reinit": "how the standard library renews locks in a forked child",
-    "_call_queue": "concurrent.futures has no other way to give up tasks of a broken pool",
-    "_getframe": "documented in spite of its name",
-    "_replace": "public, in spite of its name, of every NamedTuple",
-    "_init_params": "python-graphblas has no other way to ask whether it is initialised",
-    "_modules": "PyTorch's named_children leaves a module out that it has named before",
-    "_forward_hooks": "nor PyTorch one to ask for the hooks of a module",
-    "_forward_pre_hooks": "nor PyTorch one to ask for the hooks of a module",
-    "_global_forward_hooks": "nor PyTorch one to ask for the hooks of all modules",
-    "_global_forward_pre_hooks": "nor PyTorch one to ask for the hooks of all modules",
-    "_parameters": "PyTorch's named_parameters takes microseconds",
-    "_buffers": "PyTorch's named_buffers takes microseconds",
-    "_version": "PyTorch counts the changes of a tensor in place, and tells them only here",
-    "_tensor_name": "PyTorch's pruning hooks have no public name of their parameter",
-    "_current_level": "PyTorch has no other way to ask for forward-mode differentiation",
-    "_C": "PyTorch has no other way to ask what records or transforms operations",
-    "_len_torch_dispatch_stack": "PyTorch has no other way to ask for its dispatch modes",
-    "_get_tracing_state": "PyTorch's torch.jit.is_tracing takes three times as long",
-    "_len_torch_function_stack": "PyTorch has no other way to ask for its function modes",
-    "_get_current_function_mode_stack": "PyTorch has no other way to ask for their classes",
-    "_device": "where the class of the mode of torch.set_default_device is",
-    "_backward_hooks": "nor PyTorch one to ask for the hooks of a module",
-    "_backward_pre_hooks": "nor PyTorch one to ask for the hooks of a module",
-    "_save_to_state_dict": "documented as what a module overrides to store more",
-    "_functorch": "PyTorch has no other way to ask for the transformations of torch.func",
-    "_indices": "nor PyTorch one to look at a sparse tensor's indices before it is coalesced",
-    "_values": "nor PyTorch one to look at a sparse tensor's values before it is coalesced",
-    "_NamedFuncPointer": "the type of a function of a library, in an annotation",
-}
+    # Public in spite of their names.
+    "_getframe", "_replace", "_save_to_state_dict",
+    # How the standard library renews locks in a forked child.
+    "_at_fork_reinit",
+    # concurrent.futures has no other way to give up tasks of a broken pool.
+    "_call_queue",
+    # The type of a function of a library, in an annotation.
+    "_NamedFuncPointer",
+    # python-graphblas has no other way to ask whether it is initialised.
+    "_init_params",
+    # PyTorch's named_children leaves a module out that it has named before.
+    "_modules",
+    # PyTorch has no other way to ask for the hooks of a module, or of all modules.
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
+    "_global_forward_hooks", "_global_forward_pre_hooks",
+    # PyTorch's named_parameters, named_buffers and torch.jit.is_tracing take too long in each call.
+    "_parameters", "_buffers", "_get_tracing_state",
+    # PyTorch counts the changes of a tensor in place, and shows the count only here.
+    "_version",
+    # PyTorch's pruning hooks have no public name of their parameter.
+    "_tensor_name",
+    # PyTorch has no other way to ask what records or transforms operations, and for its modes.
+    "_C", "_current_level", "_functorch", "_len_torch_dispatch_stack", "_len_torch_function_stack",
+    "_get_current_function_mode_stack", "_device",
+    # PyTorch has no other way to look at a sparse tensor before it is coalesced.
+    "_indices", "_values",
+}  # fmt: skip
 
 
 def modules():
@@ -84,19 +83,12 @@ def imports():
     """What modules import of each other, including imports in functions and for types."""
     known, found = modules(), set()
     for module, file in known.items():
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names = [each.name for each in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                assert not node.level, f"{module}, line {node.lineno}: a relative import"
-                names = [f"{node.module}.{each.name}" for each in node.names]
-            else:
-                continue
-            for name in names:
-                while name and name not in known:
-                    name = name.rpartition(".")[0]
-                if name:
-                    found.add((module, name))
+        for name in imported(file):
+            assert not name.startswith("."), f"{module}: a relative import, {name}"
+            while name and name not in known:
+                name = name.rpartition(".")[0]
+            if name:
+                found.add((module, name))
     return found
 
 
