@@ -226,13 +226,12 @@ class _Run:
         source, sizes, width = rows.source, self.plan.sizes, self._balanced(rows.inputs)
         dense, itemsize = source.dense_rows, self.plan.facts.net.dtype.itemsize
         # Rows of several blocks are read together; of dense ones, for the threads of a team.
-        step, is_compiled = width, self._is_compiled(window)
-        if dense is None or is_compiled:
-            row = source.ncols * itemsize if dense else rows.entries / rows.inputs * (8 + itemsize)
-            takers = self._callers if is_compiled else sizes.workers
-            fits = sizes.working / (16 * takers * max(row * width, 1))
-            fair = rows.inputs // (2 * takers * width)
-            step *= max(1, int(min(_AT_ONCE, fits, fair)))
+        takers = self._callers if self._is_compiled(window) else sizes.workers
+        most = 2 * sizes.workers // takers - 1 if dense else _AT_ONCE
+        row = source.ncols * itemsize if dense else rows.entries / rows.inputs * (8 + itemsize)
+        fits = sizes.working / (16 * takers * max(row * width, 1))
+        fair = rows.inputs // (2 * takers * width)
+        step = width * max(1, int(min(most, fits, fair)))
         _log.debug("layer %d: %s kernel, blocks of %d", window.first, window.chain.name, width)
 
         def through(blocks: Any, start: int) -> Any:
