@@ -20,6 +20,7 @@ from gbdnn.kernels import costs, fused_chain, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.sparse import SparseWeights
+from gbdnn.kernels.together import together
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
@@ -368,14 +369,21 @@ def test_an_overflow_of_the_first_input_alone(count):
         run(X)
 
 
+def by_the_last_thread(threads, function, job, lanes, found):
+    """The others come too late."""
+    together(1, function, job, lanes[-1:], found[-1:])
+
+
+@pytest.mark.parametrize("call", [together, by_the_last_thread])
 @pytest.mark.parametrize("block", range(3))
-def test_an_error_in_one_of_several_threads(block, monkeypatch):
+def test_an_error_in_one_of_several_threads(block, call, monkeypatch):
     """All threads end, whichever of them fails, and the next call works."""
     net = network([Dense(np.eye(3) * 1e12, np.zeros(3), activation="relu")] * 4)
     X = np.full((3 * 16, 3), 1e-12, "f4")
     monkeypatch.setattr(choice, "division", lambda *_: (16, 3))
     expected = gbdnn.infer(net, X, engine="fused")
     monkeypatch.setattr(fused_chain, "CALL", 0)  # one block
+    monkeypatch.setattr(fused_chain, "together", call)
     for bad, error, message in (
         (1, errors.NonFiniteError, "layer 3"),
         (np.nan, errors.ArgumentError, f"contains nan in row {16 * block + 5}, column 0"),

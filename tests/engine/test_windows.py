@@ -313,9 +313,13 @@ def test_each_thread_of_a_team_has_a_block(is_dense, reads):
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("patches", [[], [narrow]])
 def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, monkeypatch):
-    """Layer 2 overflows in one input of 90, and hides it: by a clip, or by the ReLU."""
+    """Layer 2 overflows in one input of 90, and hides it: by a clip, or by the ReLU.
+
+    Of a network on disk, one layer is in memory.
+    """
     for patch in patches:
         patch(monkeypatch)
+    monkeypatch.setattr("gbdnn.engine.plan.layer_bytes", lambda _: 1 << 18)
     big = float(np.finfo(dtype).max) / 8
     keep, grow = np.eye(3), np.eye(3) * big
     grow[0, 0] *= sign
@@ -324,6 +328,10 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, monkey
     X = np.zeros((90, 3))
     X[:, 1] = 0.5
     X[77, 0] = 15.0
+    net = gbdnn.Network(layers)
     for engine, nthreads in (("fused", 1), ("fused", 3), ("full", 3), ("sparse", 1)):
-        with pytest.raises(errors.NonFiniteError, match="layer 2"):
-            gbdnn.infer(gbdnn.Network(layers), X, engine=engine, nthreads=nthreads)
+        for given, callback in ((net, None), (lazy(net)[0], None), (lazy(net)[0], [].append)):
+            with pytest.raises(errors.NonFiniteError, match="layer 2"):
+                gbdnn.infer(
+                    given, X, engine=engine, nthreads=nthreads, memory=1 << 20, callback=callback
+                )
