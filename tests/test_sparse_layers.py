@@ -516,8 +516,9 @@ def test_rewiring(score, batch):
         each(x).square().sum().backward()
     optimizer.step()
     before = part.weight.detach().to_dense()
-    moments = torch.zeros_like(before)
+    moments, slopes = (torch.zeros_like(before) for _ in range(2))
     moments[before != 0] = optimizer.state[part.values]["exp_avg"]
+    slopes[before != 0] = part.values.grad
     part.rewire(0.25, score, [optimizer])
     nnz, count = len(part.values), int(0.25 * len(part.values))
     rows = torch.arange(30).repeat_interleave(part.crow_indices.diff())
@@ -531,10 +532,12 @@ def test_rewiring(score, batch):
     if score == "gradient":
         sizes = dense[2].weight.grad.abs()
         assert sizes[new].min() >= sizes[~old & ~new].max()
-    after, carried = (torch.zeros_like(before) for _ in range(2))
+    after, carried, left = (torch.zeros_like(before) for _ in range(3))
     after[now], carried[now] = part.values.detach(), optimizer.state[part.values]["exp_avg"]
+    left[now] = part.values.grad
     assert torch.equal(after, before * (old & now))
     assert torch.equal(carried, moments * (old & now))
+    assert torch.equal(left, slopes * (old & now))
     y = torch.randn(5, 40, dtype=torch.float64)
     near(part(y), y @ after.T + part.bias)
     model(x).sum().backward()

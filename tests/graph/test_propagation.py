@@ -7,6 +7,7 @@ import scipy.sparse as sp
 import gbdnn
 from gbdnn import errors, graph
 from gbdnn.arrays import matrices
+from gbdnn.graph import features
 from gbdnn.kernels import gather
 
 WIDTHS = [1, 3, 16, 40, 64, 65, 130]
@@ -195,15 +196,17 @@ def test_nothing(shape, engine):
     assert not found[:, shape[1] :].any()
 
 
-def test_errors(engine):
+def test_errors(engine, monkeypatch):
     X, A = np.ones((3, 2)), np.eye(3)
+    monkeypatch.setattr(features, "_AT_ONCE", 2)
     with pytest.raises(errors.ShapeError, match="A must be square, not 3 x 2"):
         graph.propagate(X, X)
     with pytest.raises(errors.ShapeError, match="X is 2 x 3 but A, 3 x 3, has 3 nodes"):
         graph.propagate(A, X.T)
     for bad in (np.nan, np.inf):
-        with pytest.raises(errors.ArgumentError, match="features: contains"):
-            graph.propagate(A, np.where(np.eye(3, 2) > 0, bad, 1))
+        for k in (0, -2):
+            with pytest.raises(errors.ArgumentError, match="features: contains"):
+                graph.propagate(A, np.where(np.eye(3, 2, k) > 0, bad, 1))
         with pytest.raises(errors.ArgumentError, match="A: contains"):
             graph.propagate(np.diag([1, bad, 1]), X, engine=engine)
     with pytest.raises(errors.NonFiniteError, match="hop 2: A Y overflows float32"):
