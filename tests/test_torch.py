@@ -946,6 +946,9 @@ def test_restore():
         assert type(fast) is not nn.Sequential
         if not options:
             assert list(plain.state_dict()) == list(model.state_dict())
+            assert [vars(x).keys() for x in plain.modules()] == [
+                vars(x).keys() for x in model.modules()
+            ]
         assert not any(x.is_meta for x in plain.parameters())
         assert plain[-1].activation_relu_or_gelu == model[-1].activation_relu_or_gelu
         with torch.no_grad():
