@@ -16,10 +16,6 @@ from gbdnn import training
 from gbdnn.training import SET, GroupLasso, MagnitudePruning, RigL, StepContext, compact
 
 SIZES = (30, 24, 18, 7)
-CALLS = [
-    GroupLasso(0.02, every=3), SET(0.3, every=7), RigL(0.4, every=7),
-    MagnitudePruning(0.1, every=7), MagnitudePruning(0.1, every=7, scope="layer"),
-]  # fmt: skip
 
 
 def layers_of(density=0.3, seed=0, moments=2, dtype="FP64", sizes=SIZES):
@@ -253,32 +249,6 @@ def images(inputs=200, seed=0):
     return X, np.arange(inputs) % SIZES[-1]
 
 
-def bits(run):
-    arrays = [
-        array
-        for layer in run.layers
-        for array in (layer.edges, layer.weights, layer.bias, *layer.moments, *layer.bias_moments)
-    ]
-    return [array.tobytes() for array in arrays]
-
-
-@pytest.mark.parametrize("rule", CALLS, ids=repr)
-@pytest.mark.parametrize("optimizer", [training.SGD(), training.Adam()], ids=["sgd", "adam"])
-def test_the_same_bits_on_any_number_of_threads(rule, optimizer):
-    net = training.erdos_renyi(SIZES, 0.3)
-    options = {"epochs": 3, "batch_size": 40, "adjustments": rule, "optimizer": optimizer}
-    runs = [gbdnn.train(net, *images(), nthreads=n, **options) for n in (1, 2, 3)]
-    assert bits(runs[0]) == bits(runs[1]) == bits(runs[2])
-    edges = [len(layer.edges) for layer in runs[0].layers]
-    if isinstance(rule, SET | RigL):
-        assert edges == [info.edges for info in net.infos]
-        begun = gbdnn.train(net, *images(), epochs=0).layers
-        assert any(set(layer.edges) != set(old.edges) for layer,
-            old in zip(runs[0].layers, begun, strict=True))  # fmt: skip
-    if isinstance(rule, MagnitudePruning):
-        assert sum(edges) <= round(0.1 * sum(n * m for n, m in itertools.pairwise(SIZES))) + 1
-
-
 def test_when_an_adjustment_is_asked():
     """The last time after the last step; with the learning rates of the steps between."""
     moments = []
@@ -392,35 +362,7 @@ def test_a_constant_neuron_stays_before_a_layer_of_entries():
     assert [info.shape for info in small.infos] == [(2, 1), (1, 3)]
 
 
-# -- recipes and patterns -------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
-    return (X / 16).astype(np.float32), y
-
-
-def test_structure_learning_and_fine_tuning(digits):
-    """FSSL, as on the page on training."""
-    X, y = digits
-    net = training.erdos_renyi([64, 100, 10], 1.0)
-    options = {"batch_size": 32, "nthreads": 1}
-    lasso = training.GroupLasso(0.02)
-    learned = gbdnn.train(net, X, y, epochs=20, adjustments=lasso, **options)
-    W0, W1 = (layer.W.to_dense(fill_value=0) for layer in learned.network)
-    neurons = W0.any(axis=0) & W1.any(axis=1)
-    tuned = gbdnn.train(compact(learned.network).network, X, y, epochs=10, **options)
-    assert [info.ncols for info in tuned.network.infos] == [neurons.sum(), 10]
-    assert tuned.network.edges < 0.5 * net.edges
-    assert np.mean(gbdnn.argmax(gbdnn.infer(tuned.network, X)) == y) > 0.97
-    assert tuned.history[-1].loss < learned.history[-1].loss
-    small, kept = compact(tuned.network, inputs=True)
-    np.testing.assert_array_equal(kept, np.flatnonzero(W0[:, neurons].any(axis=1)))
-    assert len(kept) < 64
-    np.testing.assert_array_equal(
-        gbdnn.argmax(gbdnn.infer(small, X[:, kept])), gbdnn.argmax(gbdnn.infer(tuned.network, X))
-    )
+# -- patterns -----------------------------------------------------------------------------------
 
 
 def test_radix_patterns_with_ends():
