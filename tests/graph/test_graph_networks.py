@@ -64,7 +64,7 @@ case = cache(Case)
 
 
 @pytest.fixture(params=["auto", "graphblas"])
-def engine(request, monkeypatch):
+def engine(request):
     return request.param
 
 
@@ -80,43 +80,30 @@ def test_agrees_with_the_oracle(engine, dtype, how):
     assert some > 5
 
 
+def matrix(A):
+    return gb.Matrix.from_dense(A.toarray(), missing_value=0)
+
+
+def columnwise(A):
+    held = matrix(A)
+    held.ss.config["format"] = "by_col"
+    return held
+
+
+@pytest.mark.parametrize(
+    "held", [sp.csr_array, sp.csc_array, matrix, columnwise, lambda A: matrix(A.T).T]
+)
 @pytest.mark.parametrize("how", ["sum", "max"])
-def test_some_nodes(engine, how):
+def test_some_nodes(engine, how, held):
     for seed in range(20, 28):
         case = Case(seed, np.float64, how)
+        A, options = held(case.A), {"aggregate": how, "engine": engine}
         ids = case.rng.integers(0, case.nodes, 7)
-        case.check(
-            graph.infer(case.layers, case.X, case.A, nodes=ids, aggregate=how, engine=engine), ids
-        )
         chosen = np.unique(ids)
         mask = np.isin(np.arange(case.nodes), chosen)
-        case.check(graph.infer(case.layers, case.X, case.A, nodes=mask, aggregate=how), chosen)
         vector = gb.Vector.from_coo(np.arange(case.nodes), mask)
-        case.check(
-            graph.infer(case.layers, case.X, case.A, nodes=vector, aggregate=how, engine=engine),
-            chosen,
-        )
-        none = graph.infer(case.layers, case.X, case.A, nodes=[], aggregate=how, engine=engine)
-        assert none.shape == (0, case.expected.shape[1])
-
-
-@pytest.mark.parametrize("kind", ["rowwise", "columnwise", "transposed", "scipy"])
-def test_some_nodes_of_any_orientation(kind):
-    rng = np.random.default_rng(8)
-    A = (rng.random((40, 40)) < 0.1) * 1.0
-    X, W = rng.normal(size=(40, 3)), rng.normal(size=(3, 3))
-    held = gb.Matrix.from_dense(A, missing_value=0)
-    if kind == "columnwise":
-        held.ss.config["format"] = "by_col"
-    given = {"transposed": held.T.new().T, "scipy": sp.csc_array(A)}.get(kind, held)
-    some = [7, 3, 7, 39]
-    Y = graph.infer([W, W], X, given, nodes=some)
-    expected = np.maximum(A @ np.maximum(A @ X @ W, 0) @ W, 0)[some]
-    assert (expected != 0).any()
-    assert (expected == 0).any()
-    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
-    assert graph.infer([W], X, given, nodes=[]).shape == (0, 3)
-    np.testing.assert_array_equal(held.to_dense(fill_value=0), A)
+        for nodes, rows in ((ids, ids), (mask, chosen), (vector, chosen), ([], chosen[:0])):
+            case.check(graph.infer(case.layers, case.X, A, nodes=nodes, **options), rows)
 
 
 def test_some_nodes_look_at_what_they_read_alone():
@@ -169,13 +156,9 @@ def test_features_of_any_kind(tmp_path):
     ("shape", "own", "density", "kind"),
     [
         ((30, 20), False, 0.1, "dense"),
-        ((20, 30), True, 1.0, "dense"),
-        ((30, 20), True, 0.1, "csr"),
-        ((20, 30), False, 1.0, "csr"),
-        ((30, 20), False, 1.0, "csc"),
-        ((20, 30), True, 0.1, "csc"),
-        ((30, 20), True, 1.0, "stored"),
-        ((20, 30), False, 0.1, "stored"),
+        ((20, 30), True, 1.0, "csr"),
+        ((30, 20), True, 0.1, "csc"),
+        ((20, 30), False, 1.0, "stored"),
     ],
 )
 def test_memory(shape, own, density, kind, engine, tmp_path):
@@ -248,12 +231,7 @@ def test_a_network_and_bare_matrices():
     case = Case(5)
     W = weights(case.rng, (case.X.shape[1], 4), 1.0)
     expected = oracle.convolved(case.A, case.X, W)
-    for layers in (
-        gbdnn.Network([gbdnn.Layer(W)]),
-        [W],
-        [gb.Matrix.from_dense(W)],
-        [sp.csr_array(W)],
-    ):
+    for layers in (gbdnn.Network([gbdnn.Layer(W)]), [W], [gb.Matrix.from_dense(W)]):
         Y = graph.infer(layers, case.X, case.A)
         np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
     single = graph.infer([W], case.X, case.A, dtype="FP32")

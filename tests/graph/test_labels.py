@@ -17,16 +17,10 @@ def _features(nodes):
     return pandas.DataFrame({"x": [X[node] for node in nodes]}, index=list(nodes))
 
 
-@pytest.mark.parametrize("nodes", ["abc", "cba", "bca"])
-def test_labelled_features_are_aligned(nodes):
-    f = _features(nodes)
-    np.testing.assert_array_equal(graph.propagate(PATH, f).ravel(), BELOW)
-    found = graph.infer([np.eye(1)], f, PATH).to_dense(fill_value=0)
-    np.testing.assert_array_equal(found.ravel(), BELOW)
-    ordered = f.loc[list(PATH)].to_numpy()
-    np.testing.assert_array_equal(
-        graph.propagate(graph.normalized(PATH, "mean"), ordered).T, [BELOW]
-    )
+def test_a_normalized_graph_has_the_order_of_its_nodes():
+    ordered = _features("cba").loc[list(PATH)].to_numpy()
+    A = graph.normalized(PATH, "mean")
+    np.testing.assert_array_equal(graph.propagate(A, ordered).ravel(), BELOW)
 
 
 def test_integer_nodes_are_labels_as_well():
@@ -41,18 +35,6 @@ def test_rows_that_are_only_counted_keep_their_order():
     f = _features("abc").reset_index(drop=True)
     np.testing.assert_array_equal(graph.propagate(PATH, f).ravel(), BELOW)
     np.testing.assert_array_equal(graph.propagate(PATH, f.to_numpy()).ravel(), BELOW)
-
-
-def test_a_labelled_adjacency_is_aligned_as_well():
-    A = networkx.to_pandas_adjacency(PATH).T
-    np.testing.assert_array_equal(graph.propagate(A, _features("cab")).ravel(), BELOW)
-    np.testing.assert_array_equal(
-        graph.propagate(A[["c", "b", "a"]], _features("abc")).ravel(), BELOW
-    )
-    plain = A.reset_index(drop=True).T.reset_index(drop=True).T
-    np.testing.assert_array_equal(
-        graph.propagate(plain, _features("abc").to_numpy()).ravel(), BELOW
-    )
 
 
 def _frame(values, index):
@@ -86,8 +68,10 @@ def test_any_two_labelled_arguments_are_aligned(made, order):
             Y = graph.infer([np.eye(1)], X, A).to_dense(fill_value=0)
             np.testing.assert_array_equal(Y.ravel(), BELOW)
             mask = pandas.Series([name == names[2] for name in permuted], index=permuted)
-            Y = graph.infer([np.eye(1)], X, A, nodes=mask).to_dense(fill_value=0)
-            np.testing.assert_array_equal(Y, [[10]])
+            for nodes in (mask, [False, False, True]):
+                Y = graph.infer([np.eye(1)], X, A, nodes=nodes).to_dense(fill_value=0)
+                np.testing.assert_array_equal(Y, [[10]])
+            assert graph.infer([np.eye(1)], X, A, nodes=[]).shape == (0, 1)
             if isinstance(A, pandas.DataFrame):
                 np.testing.assert_array_equal(np.ravel(graph.spmm(A, X)), BELOW)
                 np.testing.assert_array_equal(graph.propagate(A, VALUES).ravel(), BELOW)
@@ -134,13 +118,6 @@ def test_nodes_are_chosen_by_label(nodes):
     np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), [10, 100])
 
 
-def test_masks_of_nodes():
-    for mask in ([False, True, True], pandas.Series([True, False, True], index=list("cab"))):
-        Y = graph.infer([np.eye(1)], _features("cab"), PATH, nodes=mask)
-        np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), [100, 10])
-    assert graph.infer([np.eye(1)], _features("cab"), PATH, nodes=[]).shape == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("nodes", "error", "message"),
     [
@@ -162,24 +139,13 @@ def test_nodes_that_are_tuples():
     np.testing.assert_array_equal(Y, networkx.to_numpy_array(G)[[3], ::-1])
 
 
-@pytest.mark.parametrize("value", [None, "heavy"])
+@pytest.mark.parametrize("value", [None, "heavy", 2**70])
 def test_the_error_names_the_edge_without_a_number(value):
     G = networkx.Graph([("a", "b")])
     G.add_edge("b", "c", weight=value)
     for call in (graph.normalized, lambda G: graph.propagate(G, np.ones((3, 1)))):
-        with pytest.raises(
-            errors.ArgumentTypeError, match=r"of edge \('b', 'c', .*\) is not a number"
-        ):
+        with pytest.raises(errors.ArgumentTypeError, match=r"of edge \('b', 'c', .*\) is not a"):
             call(G)
-
-
-def test_weights_beyond_64_bits_are_refused():
-    G = networkx.Graph()
-    G.add_edge(0, 1, weight=2**70)
-    with pytest.raises(
-        errors.ArgumentTypeError, match=r"weight of edge \(0, 1, 118059.*\) is not a"
-    ):
-        graph.normalized(G)
 
 
 def test_weights_can_be_ignored_or_another_attribute():
