@@ -156,6 +156,7 @@ def test_features_of_any_kind(tmp_path):
     ("shape", "own", "density", "kind"),
     [
         ((30, 20), False, 0.1, "dense"),
+        ((20, 30), True, 1.0, "dense"),
         ((20, 30), True, 1.0, "csr"),
         ((30, 20), True, 0.1, "csc"),
         ((20, 30), False, 1.0, "stored"),
