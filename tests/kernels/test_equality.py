@@ -11,13 +11,17 @@ from gbdnn.kernels.blocks import AlignedBlock, Block
 @pytest.mark.parametrize("form", [AlignedBlock, Block])
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
 def test_as_numpy_compares(form, dtype, nthreads, monkeypatch):
-    """Blocks have different widths; the last neuron differs alone in some pairs."""
+    """Blocks have different widths.
+
+    Of the pairs, some differ at the last neuron alone, and some in the order of activations alone.
+    """
     monkeypatch.setattr(equality, "CALL", 1.0)  # several calls
     random, blocks = np.random.default_rng(0), []
     for inputs, width in ((5, 16), (40, 48), (1, 16), (64, 80)):
         Y = form(150, width, np.dtype(dtype))
         Y.array[:], Y.inputs = np.nan, np.arange(inputs)
         Y.filled[:] = random.integers(1, 4, inputs)
+        Y.filled[2] = 4 - Y.filled[0]
         Y.filled[-1] = random.integers(1, 3, inputs)
         blocks.append(Y)
     all_inputs = np.concatenate([Y.filled.T for Y in blocks])
