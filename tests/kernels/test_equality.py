@@ -20,7 +20,8 @@ def test_as_numpy_compares(form, dtype, nthreads, monkeypatch):
     for inputs, width in ((5, 16), (40, 48), (1, 16), (64, 80)):
         Y = form(150, width, np.dtype(dtype))
         Y.array[:], Y.inputs = np.nan, np.arange(inputs)
-        Y.filled[:] = random.integers(1, 4, inputs)
+        Y.filled[:] = 1
+        Y.filled[0] = random.integers(1, 4, inputs)
         Y.filled[2] = 4 - Y.filled[0]
         Y.filled[-1] = random.integers(1, 3, inputs)
         blocks.append(Y)
