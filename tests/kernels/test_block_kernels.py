@@ -8,14 +8,11 @@ import pytest
 import scipy.sparse as sp
 from conftest import narrow, network, regrouped
 from networks import dying
-from oracles import case, dense_inference
+from oracles import dense_inference
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.kernels import blocks, costs, full, full_chain
-from gbdnn.kernels.blocks import Buffers
-from gbdnn.kernels.reorder import inverse, orders
-from gbdnn.runtime import machine as machine_module
+from gbdnn.kernels import blocks, full, full_chain
 
 
 @pytest.mark.pairwise
@@ -78,14 +75,6 @@ def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
     assert kernels == {"fused"}
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_blocks_are_aligned_and_the_product_is_in_place(dtype):
-    block = Buffers(np.dtype(dtype), 10**6, blocks.Block).get(100, 48)
-    assert (block.array.ctypes.data % 64, block.array.shape) == (0, (100, 48))
-    assert block.matrix.shape == (48, 100)
-    blocks.require_in_place(np.dtype(dtype).name)
-
-
 def test_a_product_that_is_not_in_place_is_noticed(monkeypatch):
     """A GraphBLAS that computes into new memory leaves the view behind."""
 
@@ -102,48 +91,6 @@ def test_a_product_that_is_not_in_place_is_noticed(monkeypatch):
     monkeypatch.setattr(full, "require_in_place", blocks.require_in_place.__wrapped__)
     with pytest.raises(errors.MissingPackageError, match="use engine='fused' or 'sparse'"):
         gbdnn.infer([np.eye(8)], np.eye(8), engine="full")
-
-
-def test_reordering_changes_no_answer_and_no_edge():
-    rough = case(21, sizes=(50, 70, 60, 40), bias="mixed vector", density=0.08)
-    net = network(rough.layers)
-    order = orders(net)
-    places = [inverse(each) for each in order]
-    made = [full.FULL.prepare(layer, *order[k : k + 2]) for k, layer in enumerate(net)]
-    for layer, weights, place, after in zip(net, made, places, places[1:], strict=False):
-        W = layer.weights.to_dense(fill_value=0)
-        found = weights.W.to_dense(fill_value=0)
-        np.testing.assert_array_equal(found[np.ix_(place, after)], W)
-        np.testing.assert_array_equal(weights.b[after], layer.bias)
-        assert not weights.W.ss.is_iso
-    assert any((place != np.arange(len(place))).any() for place in places[:-1])
-    assert (places[-1] == np.arange(40)).all()
-
-
-def test_for_single_inputs_layers_in_the_caches_are_dense_from_a_lower_density(monkeypatch):
-    third = round(4 * 512 * 512 / costs.SINGLE_SHARE)
-    machine = machine_module.machine()._replace(caches=(1 << 15, 1 << 19, third))
-    monkeypatch.setattr(machine_module, "_current", machine)
-    half, sparse = 512 * 512 // 2, (10, 4096, 4096)
-    near, far = costs.speeds().dense_single, costs.speeds().dense_single_far
-    assert near < far
-    assert costs.single_density([(half, 512, 512), sparse], 4) == near
-    assert costs.single_density([(half, 512, 512), sparse], 8) == far
-    assert costs.single_density([(half, 512, 512)] * 2, 4) == far
-
-
-def test_the_cheaper_kernel_is_chosen():
-    stats = []
-    dense_weights = np.random.default_rng(0).random((300, 200)).astype("f4") - 0.5
-    many = np.random.default_rng(1).random((500, 300)).astype("f4")
-    gbdnn.infer([dense_weights], many, callback=stats.append)
-    assert {s.kernel for s in stats} <= {"full", "fused"}
-    stats.clear()
-    n = 20_000
-    chain = gb.Matrix.from_coo(np.arange(n), np.arange(n), np.ones(n, "f4"))
-    few = gb.Matrix.from_coo(np.arange(500), np.arange(500), 1.0, nrows=500, ncols=n)
-    gbdnn.infer([chain], few, callback=stats.append)
-    assert {s.kernel for s in stats} == {"sparse"}
 
 
 def test_activations_that_become_sparse_change_the_kernel(monkeypatch):

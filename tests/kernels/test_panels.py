@@ -2,9 +2,9 @@
 
 import itertools
 
+import graphblas as gb
 import numpy as np
 import pytest
-from machines import MACHINES
 
 import gbdnn
 from gbdnn import errors
@@ -16,12 +16,14 @@ def some_layers(dtype, *, iso=False):
     layers, sizes = [], (301, 77, 640, 300)
     for nrows, ncols in itertools.pairwise(sizes):
         W = rng.normal(size=(nrows, ncols)) * (rng.random((nrows, ncols)) < 0.1)
-        W = np.where(W, -1 / 16, 0) if iso else W
         W[:, 5] = 0  # a neuron without edges
         W[:130, 7] = 0  # and one without any in the first panels
         W[40:, 9] = 0
         bias = rng.normal(size=ncols) / 2
-        bias = 6 * bias + 3 if iso else bias
+        if iso:
+            rows, columns = np.nonzero(W)
+            W = gb.Matrix.from_coo(rows, columns, -1 / 16, nrows=nrows, ncols=ncols)
+            bias = 6 * bias + 3
         layers.append(gbdnn.Layer(W, bias, clip=2, dtype=dtype))
     return layers
 
@@ -52,13 +54,3 @@ def test_a_sum_that_leaves_the_range_in_an_early_panel_is_told(monkeypatch):
     for rows in (64, 10**9):
         with pytest.raises(errors.NonFiniteError, match="layer 0"):
             answer(monkeypatch, [gbdnn.Layer(W)], X, rows)
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_panels_of_training_fit_the_first_level_cache(name, on):
-    on(name)
-    fitting = MACHINES[name].caches[0] // 256
-    assert fitting <= costs.training_panel_rows(9000**2 // 2, 9000, 9000) < 1.2 * fitting
-    assert costs.training_panel_rows(9000 * 4, 9000, 9000) == 9000
-    assert costs.training_panel_rows(0, 9000, 20) == 9000
-    assert costs.training_panel_rows(0, 0, 20) == 0

@@ -4,7 +4,6 @@
 """
 
 import sys
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import mean
@@ -68,25 +67,3 @@ def test_panels_change_by_at_most_one_where_density_changes_little(name, on):
             assert panels == 1 or edges / neurons / panels >= 0.6 * costs.LEAST_EDGES
         assert before > 1
     assert costs.panel_rows(0, 512, 512) == 512
-
-
-def test_options_whose_rounds_disagree_are_marked(monkeypatch):
-    """The least time of a busy machine, which no other round comes near, is none to rely on."""
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # which the script changes
-    monkeypatch.setattr(sys, "path", [str(SUPPORT), str(SUPPORT.parent / "limits"), *sys.path])
-    before = {*sys.modules}
-    import choices
-
-    now = [0.0]
-    seconds = {"steady": iter([9, *[1, 2] * 3]), "busy": iter([9, 1.5, 1.5, 1, 1, 2, 2])}
-    monkeypatch.setattr(choices, "process_time", lambda: now[0])
-
-    def call(name):
-        now[0] += next(seconds[name])
-
-    calls = {name: (partial(call, name), {}) for name in seconds}
-    found = choices.speeds(calls, 1e9, wall=False, rounds=3)
-    assert found == ({"steady": 1.0, "busy": 1.0}, ["busy"])
-    for name in {*sys.modules} - before:
-        if name in {"choices", "options", "report", "turns"}:
-            del sys.modules[name]
