@@ -67,15 +67,6 @@ def test_settings_are_as_before(engine, error, nthreads, monkeypatch):
     assert settings() == outside
 
 
-@pytest.mark.parametrize("engine", ["sparse", "full", "fused", "auto"])
-def test_bits_do_not_depend_on_nthreads(engine):
-    rough = case(8, exact=False, sizes=(200, 300, 200), inputs=300, density=0.02)
-    net = network(rough.layers)
-    answers = [gbdnn.infer(net, rough.X, nthreads=n, engine=engine) for n in (1, 2, 3, 8)]
-    assert answers[0].nvals > 0
-    assert all(Y.isequal(answers[0]) for Y in answers)
-
-
 @pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
 def test_concurrent_calls_on_one_network(engine, monkeypatch):
     narrow(monkeypatch)

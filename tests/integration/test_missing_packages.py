@@ -15,17 +15,13 @@ NET = gbdnn.Network([np.eye(2)])
 EYE = gb.Matrix.from_dense(np.eye(2), missing_value=0)
 CALLS = [  # the module that cannot be imported, the extra, and a call with a path
     ("scipy.sparse", "files", lambda _: io.to_scipy(NET)),
-    ("scipy.sparse", "files", io.read_matrix_market),
     ("torch", "torch", lambda _: io.to_torch(NET)),
     ("onnx", "onnx", lambda path: io.write_onnx(NET, path / "net.onnx")),
     ("polars", "files", lambda path: io.read_tsv(path / "x.tsv")),
-    ("polars", "files", lambda path: io.read_categories(path / "x.tsv")),
     ("polars", "files", lambda path: io.write_tsv(EYE, path / "y.tsv")),
-    ("polars", "files", lambda path: io.write_categories([0], path / "y.tsv")),
     ("safetensors", "store", lambda path: gbdnn.save(NET, path / "net")),
     ("safetensors", "store", lambda path: gbdnn.load(path / "store")),
     ("xxhash", "store", lambda path: gbdnn.save(NET, path / "net")),
-    ("xxhash", "store", lambda path: gbdnn.load(path / "store")),
     ("matplotlib.figure", "plots", lambda _: gbdnn.viz.plot_edge_rates([])),
     ("mpi4py.MPI", "mpi", lambda _: gbdnn.distributed.pipeline([np.eye(2)], np.eye(2))),
     ("sklearn.datasets", "challenge", lambda _: gallery.digits()),
