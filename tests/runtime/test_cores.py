@@ -50,7 +50,6 @@ def test_without_affinity(machine, monkeypatch):
         ({"other__cpu_max": "100000 100000\n"}, (16, 64)),
         ({"cpu_max": "what is this\n"}, (16, 64)),
         ({"cpu_max": "0 100000\n"}, (16, 64)),
-        ({"cpu_max": "1 1\n"}, (1, 1)),
     ],
 )
 def test_version_2(machine, files, expected):

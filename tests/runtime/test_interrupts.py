@@ -85,19 +85,21 @@ def test_memory_that_moves_into_graphblas_is_not_freed_twice():
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt at the n-th line of `gbdnn.runtime.threads` in this thread."""
+    """Raises KeyboardInterrupt at the n-th line of some modules in this thread."""
 
-    def __init__(self, n):
-        self.left = n
+    def __init__(self, n, *modules, but=()):
+        self.left, self.files, self.but = n, {each.__file__ for each in modules}, but
 
     def __enter__(self):
+        self.before = sys.gettrace()
         sys.settrace(self)
+        return self
 
     def __exit__(self, *_):
-        sys.settrace(None)
+        sys.settrace(self.before)
 
     def __call__(self, frame, event, _):
-        if frame.f_globals.get("__name__") != threads.__name__:
+        if frame.f_code.co_filename not in self.files or frame.f_code.co_name in self.but:
             return None
         if event == "line":
             self.left -= 1
@@ -117,7 +119,7 @@ def test_no_call_runs_on_after_an_interrupt_at_any_line():
                 sleep(0.01)
             ended.append(k)
 
-        with Interrupter(n) as _, suppress(KeyboardInterrupt):
+        with Interrupter(n, threads), suppress(KeyboardInterrupt):
             threads.on_threads(3, work, stop=lambda: None)
             break
         assert sorted(begun) == sorted(ended)
@@ -129,19 +131,6 @@ def test_no_call_runs_on_after_an_interrupt_at_any_line():
 
 class LateError(Exception):
     """Raised by the handler of a signal."""
-
-
-@pytest.fixture
-def alarm():
-    """A function that is interrupted by a time limit."""
-
-    def handler(_number, _frame):
-        raise TimeoutError("too late") if kinds[0] is TimeoutError else kinds[0]("too late")
-
-    kinds = [TimeoutError]
-    before = signal.signal(signal.SIGUSR1, handler)
-    yield kinds
-    signal.signal(signal.SIGUSR1, before)
 
 
 class Slow:
@@ -172,10 +161,16 @@ def read_late():
 
 @pytest.mark.parametrize("kind", [TimeoutError, LateError])
 @pytest.mark.parametrize("call", CONVERSIONS)
-def test_a_handlers_exception_is_no_error_of_the_input(call, kind, alarm):
-    alarm[0] = kind
-    with pytest.raises(kind, match="too late"):
-        CONVERSIONS[call]()
+def test_a_handlers_exception_is_no_error_of_the_input(call, kind):
+    def handler(_number, _frame):
+        raise kind("too late")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(kind, match="too late"):
+            CONVERSIONS[call]()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 N = 64
@@ -210,36 +205,13 @@ def test_the_context_of_before_is_in_force_wherever_a_call_is_interrupted():
     """At every line of engaging and disengaging; the exception is not replaced by another one."""
     from graphblas.core.ss import context
 
-    files, upstream = (context.__file__, threads.__file__), ("__del__", "__init__")
-
-    def interrupt(line):
-        """Raise at the given line, counted from the first one; return whether there was one."""
-        seen, raised = 0, False
-
-        def trace(frame, event, _):
-            nonlocal seen, raised
-            if frame.f_code.co_filename not in files or frame.f_code.co_name in upstream:
-                return None
-            if event == "line":
-                seen += 1
-                if seen == line:
-                    raised = True
-                    raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            with threads.restored(), threads.engaged(5):
-                pass
-        except KeyboardInterrupt:
-            assert raised
-        finally:
-            sys.settrace(before)
-        return raised
-
-    nthreads, own, line = threads.available(), context.threadlocal.context, 0
-    while interrupt(line := line + 1):
+    nthreads, own, upstream = threads.available(), context.threadlocal.context, "__del__ __init__"
+    for line in range(1, 500):
+        interrupter = Interrupter(line, context, threads, but=upstream.split())
+        with suppress(KeyboardInterrupt), interrupter, threads.restored(), threads.engaged(5):
+            pass
         assert context.threadlocal.context is own, line
         assert threads.available() == nthreads
-    assert line > 20
+        if interrupter.left > 0:
+            break
+    assert 20 < line < 499

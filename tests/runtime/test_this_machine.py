@@ -1,9 +1,7 @@
 """What the system tells of a machine, and what follows from it."""
 
 import pytest
-from machines import MACHINES
 
-from gbdnn.kernels import costs
 from gbdnn.runtime import machine as module
 from gbdnn.runtime.machine import machine, processor_name
 
@@ -83,19 +81,3 @@ def test_caches(system, third, expected):
     first = ("1", "Data", "48K"), ("1", "Instruction", "32K")
     write_caches(system, *first, ("2", "Unified", "2M"), third)
     assert machine().caches == (48 << 10, 2 << 20, expected)
-
-
-def test_it_is_read_once(system):
-    found = machine()
-    (system / "cpuinfo").write_text(X86.format(n=7, flags="avx512f"))
-    assert machine() is found
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_every_machine_has_its_constants(name, on):
-    on(name)
-    is_whole = name.startswith(("Zen 5", "Sapphire"))
-    assert costs.speeds() is costs.SPEEDS[MACHINES[name].vectors + ", 48 KiB" * is_whole]
-    for edges, nrows in ((10**6, 4096), (10**4, 100)):
-        rows = costs.panel_rows(edges, nrows, 1024)
-        assert rows == nrows or 128 <= rows <= 512
