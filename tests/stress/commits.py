@@ -1,13 +1,12 @@
-"""Compare the processor time of a commit with that of an earlier one, on small cases.
+"""Compare the processor time of this commit with that of an earlier one, on small cases.
 
-    python tests/stress/commits.py                        # HEAD compared with HEAD~1
-    python tests/stress/commits.py HEAD~5 --after HEAD --case load --rounds 31
+    python tests/stress/commits.py            # HEAD compared with HEAD~1
+    python tests/stress/commits.py v0.1.0     # or with another one
 
 Each version runs in its own process, on one thread, and the runs are interleaved. The earlier
 version runs twice, which shows the noise. Ratios below 1 mean that the later version is slower.
 """
 
-import argparse
 import io
 import os
 import subprocess
@@ -18,7 +17,7 @@ import time
 from pathlib import Path
 from statistics import geometric_mean, median
 
-ROOT = Path(__file__).parents[2]
+ROOT, ROUNDS = Path(__file__).parents[2], 15
 
 
 def cases(folder):
@@ -48,17 +47,18 @@ def cases(folder):
     }
 
 
-def serve(clock):
+def serve():
     """Run the case that each line of standard input names; print the seconds of each."""
     with tempfile.TemporaryDirectory() as folder:
         functions = cases(Path(folder))
+        print(*functions, flush=True)
         for line in sys.stdin:
-            function, began = functions[line.strip()], clock()
+            function, began = functions[line.strip()], time.process_time()
             function()
-            print(clock() - began, flush=True)
+            print(time.process_time() - began, flush=True)
 
 
-def started(commit, folder, *options):
+def started(commit, folder):
     """Unpack a commit into a folder, build its kernels, and start a process that serves it."""
     command = ["git", "archive", commit, "gbdnn"]
     archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
@@ -66,7 +66,7 @@ def started(commit, folder, *options):
         file.extractall(folder, filter="data")
     subprocess.run([sys.executable, "gbdnn/kernels/compiled/build.py"], cwd=folder, check=True)
     return subprocess.Popen(
-        [sys.executable, __file__, "--serve", *options],
+        [sys.executable, __file__, "--serve"],
         env={**os.environ, "PYTHONPATH": str(folder)}, cwd=folder, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -78,29 +78,22 @@ def seconds(process, case):
     return float(process.stdout.readline())
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("before", nargs="?", default="HEAD~1")
-    parser.add_argument("--after", default="HEAD")
-    parser.add_argument("--case", default="fused,single,dense,train,save,load,lazy")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--wall", action="store_true", help="compare the wall time")
-    parser.add_argument("--serve", action="store_true")
-    given = parser.parse_args()
-    if given.serve:
-        sys.exit(serve(time.perf_counter if given.wall else time.process_time))
+def main(before="HEAD~1"):
     with tempfile.TemporaryDirectory() as folder:
-        commits = [given.before, given.before, given.after]
-        wall = ["--wall"] * given.wall
-        running = [started(each, Path(folder, str(n)), *wall) for n, each in enumerate(commits)]
+        commits = enumerate([before, before, "HEAD"])
+        running = [started(each, Path(folder, str(n))) for n, each in commits]
+        *_, names = (each.stdout.readline().split() for each in running)
         ratios = []
-        for case in given.case.split(","):
-            rounds = [[seconds(each, case) for each in running] for _ in range(given.rounds + 2)]
+        for case in names:
+            rounds = [[seconds(each, case) for each in running] for _ in range(ROUNDS + 2)]
             same = median(a / b for a, b, _ in rounds[2:])
-            ratio = median(a / c for a, _, c in rounds[2:])
-            ratios.append(ratio)
-            print(f"{case:8} before/after {ratio:.3f}   before/before {same:.3f}")
+            ratios.append(median(a / c for a, _, c in rounds[2:]))
+            print(f"{case:8} before/after {ratios[-1]:.3f}   before/before {same:.3f}")
         print(f"geometric mean {geometric_mean(ratios):.3f}")
         for each in running:
             each.stdin.close()
             each.wait()
+
+
+if __name__ == "__main__":
+    serve() if sys.argv[1:] == ["--serve"] else main(*sys.argv[1:])

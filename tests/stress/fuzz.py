@@ -107,8 +107,8 @@ def damaged(data, rng):
 
 
 def part(seed):
-    """Run the cases of one process; return whether all ended well."""
-    rng, counts, wrong = np.random.default_rng(seed), [0, 0], 0
+    """Run the cases of one process: print each of them, and those that end in other errors."""
+    rng = np.random.default_rng(seed)
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as name:
         files = made(Path(name))
@@ -120,14 +120,11 @@ def part(seed):
             print(f"seed {seed}, case {case}: {file.relative_to(name)}", flush=True)
             try:
                 read(path)
-                counts[0] += 1
             except gbdnn.GbdnnError:
-                counts[1] += 1
+                pass
             except Exception as error:
-                wrong += 1
                 print(f"WRONG {type(error).__name__}: {error}")
             file.write_bytes(good)
-    print(f"SUM {counts[0]} read, {counts[1]} refused, {wrong} wrong")
 
 
 def main(cases=20_000, first=0):
@@ -135,14 +132,14 @@ def main(cases=20_000, first=0):
     for seed in range(int(first), int(first) + -(-int(cases) // PART)):
         command = [sys.executable, "-X", "faulthandler", __file__, "part", str(seed)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        *lines, last = done.stdout.splitlines()
+        lines = done.stdout.splitlines()
         for before, line in itertools.pairwise(lines):
             if line.startswith("WRONG"):
                 wrong += 1
                 print(before, line, sep="\n", flush=True)
         if done.returncode:
             wrong += 1
-            print(f"exit code {done.returncode}: {last}", flush=True)
+            print(f"exit code {done.returncode}: {lines[-1]}", flush=True)
     print(f"{cases} cases, {wrong} wrong")
 
 

@@ -147,14 +147,13 @@ class Reached:
 
     def __init__(self, folder, kept):
         file, self._data = kept / "seconds.json", coverage.CoverageData(kept / "reached")
-        if not file.exists():
-            command, data = [sys.executable, "-m", "coverage"], f"--data-file={kept}/reached"
-            tests = ["-m", "pytest", "-q", "-n0", "-p", "mutants", "-p", "no:cacheprovider"]
-            run(
-                [*command, "run", "--branch", "--source=gbdnn", data, *tests], folder,
-                GBDNN_SECONDS=str(file), PYTHONPATH=f"{folder}:{Path(__file__).parent}",
-            )  # fmt: skip
-            run([*command, "report", "-m", "--skip-covered", data], folder)
+        command, data = [sys.executable, "-m", "coverage"], f"--data-file={kept}/reached"
+        tests = ["-m", "pytest", "-q", "-n0", "-p", "mutants", "-p", "no:cacheprovider"]
+        run(
+            [*command, "run", "--branch", "--source=gbdnn", data, *tests], folder,
+            GBDNN_SECONDS=str(file), PYTHONPATH=f"{folder}:{Path(__file__).parent}",
+        )  # fmt: skip
+        run([*command, "report", "-m", "--skip-covered", data], folder)
         self._seconds = json.loads(file.read_text())
         self._data.read()
         files = {each.partition("/gbdnn/")[2]: each for each in self._data.measured_files()}
@@ -211,24 +210,19 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="*", default=FOLDERS, help="beginnings of modules' paths")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--skip", type=int, default=0, help="leave out the first of the list")
     parser.add_argument("--seconds", type=float, default=40, help="of tests for a mutant")
-    parser.add_argument("--keep", type=Path, help="folder in which the run under coverage is kept")
-    parser.add_argument("--list", action="store_true", help="print the mutants, and run no tests")
     given = parser.parse_args()
     os.chdir(ROOT)
     files = [str(each) for each in sorted(Path("gbdnn").rglob("*.py"))]
     found = [
         each for file in files if file.startswith(tuple(given.folders)) for each in mutants(file)
     ]
-    drawn = sorted(found, key=order)[given.skip : given.skip + given.count]
-    if given.list:
-        sys.exit("\n".join(told for _, _, told, _ in drawn))
+    drawn = sorted(found, key=order)[: given.count]
     survivors = 0
     with tempfile.TemporaryDirectory() as name:
         folder = f"{name}/project"
         shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".git", ".venv", "_build"))
-        reached = Reached(folder, (given.keep or Path(name)).resolve())
+        reached = Reached(folder, Path(name))
         noticed = set()
         for file, lines, told, source in drawn:
             Path(folder, file).write_bytes(source)
