@@ -4,20 +4,19 @@ import numpy as np
 import scipy.sparse as sp
 
 
-def random_graph(rng, nodes, *, edges=3.0, weights="ones", loops=True, directed=True):
+def random_graph(rng, nodes, *, edges=3.0, weights="ones"):
     """G(i, j): an edge from i to j; some nodes are isolated, a few have very many neighbours."""
     count = rng.poisson(edges * nodes) if nodes else 0
     i = rng.integers(0, max(nodes, 1), count)
     j = (rng.random(count) ** 2 * nodes).astype(int)  # the first nodes have most
     alone = rng.random(nodes) < 0.2
     keep = ~(alone[i] | alone[j]) if nodes else np.zeros(0, bool)
-    keep &= loops | (i != j)
     values = np.ones(count) if weights == "ones" else rng.integers(1, 9, count) / 4
     G = sp.csr_array((values[keep], (i[keep], j[keep])), shape=(nodes, nodes))
     G.sum_duplicates()
     if weights == "ones":
         G.data[:] = 1
-    return G if directed else G.maximum(G.T).tocsr()
+    return G
 
 
 def normalized(G, kind="symmetric", loops=None):

@@ -47,19 +47,17 @@ def dying(inputs, *, at, layers=6, neurons=40, survivors=()):
     return made, X
 
 
-def pruned(sizes, densities, *, seed=0, clip=None, bias=0.05):
+def pruned(sizes, densities, *, bias=0.05):
     """Layers of given densities with some positive biases, the last of them linear."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     layers = []
     for k, (n, m) in enumerate(itertools.pairwise(sizes)):
         density = densities[k % len(densities)]
         W = random.normal(0, 1.4 / np.sqrt(max(1, density * n)), (n, m))
         W[random.random((n, m)) >= density] = 0
         b = random.normal(bias, 0.1, m)
-        last = k == len(sizes) - 2
         W, b = (np.asarray(a, "f4").astype("f8") for a in (W, b))
-        activation = "identity" if last else "relu"
-        layers.append(Dense(W, b, activation=activation, clip=None if last else clip))
+        layers.append(Dense(W, b, activation="identity" if k == len(sizes) - 2 else "relu"))
     return layers
 
 
