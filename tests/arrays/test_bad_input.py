@@ -47,18 +47,6 @@ def test_layers_of_different_dtypes():
     assert Network(layers, dtype="FP32").dtype == np.float32
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("make", [np.array, sp.csr_array, gb.Matrix.from_dense])
-def test_values_that_are_not_finite(value, make):
-    A = W.copy()
-    A[1, 2] = value
-    bad(ValueError, r"layer 1: weights: contains .*; all values must be finite",
-        lambda: infer([W, make(A)], X))  # fmt: skip
-    bad(ValueError, r"features: contains", lambda: infer([W], make(A)))
-    bad(ValueError, r"bias: contains", lambda: Layer(W, [0, value, 0]))
-    bad(ValueError, r"layer 0: bias: contains", lambda: infer([W], X, bias=value))
-
-
 ROWS = [
     np.array, np.asfortranarray, sp.csr_array, sp.csc_array, sp.coo_array, gb.Matrix.from_dense,
     lambda A: gb.Matrix.from_dense(A, missing_value=0),
@@ -75,6 +63,7 @@ def test_errors_name_row_and_column_of_the_value(make, dtype, tmp_path):
     bad(ValueError, f"^features: {where}", lambda: infer([W.astype(dtype)], make(A)))
     bad(ValueError, f"^batch 0: {where}", lambda: gbdnn.save(make(A), tmp_path / "X"))
     bad(ValueError, f"^weights: {where}", lambda: Layer(make(A)))
+    bad(ValueError, f"^layer 1: weights: {where}", lambda: infer([np.eye(600), make(A)], A.T))
     bad(ValueError, f"^Y: {where}", lambda: gbdnn.categories(make(A)))
     bad(ValueError, f"^Y: {where}", lambda: gbdnn.argmax(make(A)))
     big = np.where(np.isnan(A), 1e300, A.astype(float))
@@ -85,6 +74,7 @@ def test_errors_name_row_and_column_of_the_value(make, dtype, tmp_path):
 def test_errors_name_the_item_of_a_vector(tmp_path):
     bad(ValueError, "^bias: contains nan at index 2;", lambda: Layer(W, [0, 1, np.nan]))
     bad(ValueError, "^bias: contains nan;", lambda: Layer(W, np.nan))
+    bad(ValueError, "^layer 0: bias: contains -inf;", lambda: infer([W], X, bias=-np.inf))
     A = gb.Matrix.from_coo([1, 4], [2, 0], [1.0, np.inf], nrows=5, ncols=3)
     bad(ValueError, "^matrix: contains inf in row 4, column 0;",
         lambda: gbdnn.io.write_tsv(A, tmp_path / "A.tsv"))  # fmt: skip
@@ -158,15 +148,13 @@ def test_argmax_without_columns():
     bad(ValueError, "2 x 0", lambda: gbdnn.argmax(np.ones((2, 0))))
 
 
-def test_radixnet():
-    bad(ValueError, "neurons must be one of 1024, 4096", lambda: gbdnn.radixnet(1000, 1))
+def test_a_seed_of_more_than_32_bits():
     bad(ValueError, "seed", lambda: gbdnn.radixnet(1024, 1, seed=2**32))
 
 
 @pytest.mark.parametrize(
     ("systems", "widths", "match"),
     [
-        ([], None, "at least one"),
         ([(2, 2), ()], None, "each with a radix"),
         ([(2, 1)], None, "radix"),
         ([(2, 3), (4,), (6,)], None, r"system 1, \(4,\), has the product 4; it must be 6"),
@@ -179,14 +167,13 @@ def test_radix_layers(systems, widths, match):
     bad(ValueError, match, lambda: gbdnn.gallery.radix_layers(systems, widths))
 
 
-@pytest.mark.parametrize("weight", [np.nan, np.inf, 1e39, 10**400])
-def test_radix_layers_with_a_weight_that_is_not_finite(weight):
-    bad(ValueError, "weight", lambda: gbdnn.gallery.radix_layers([(2, 3)], weight=weight))
+def test_radix_layers_with_a_weight_of_no_dtype():
+    for weight in (1e39, 10**400):
+        bad(ValueError, "weight", lambda: gbdnn.gallery.radix_layers([(2, 3)], weight=weight))  # noqa: B023
 
 
-@pytest.mark.parametrize("systems", [[(2,) * 62], [(2,) * 34]])
-def test_radix_layers_of_absurd_sizes(systems):
-    bad(MemoryError, "GiB", lambda: gbdnn.gallery.radix_layers(systems))
+def test_radix_layers_of_absurd_sizes():
+    bad(MemoryError, "GiB", lambda: gbdnn.gallery.radix_layers([(2,) * 62]))
 
 
 def test_more_rows_than_memory_has_room_for():
@@ -243,18 +230,6 @@ def test_a_refused_layer_leaves_the_matrix():
         with pytest.raises(gbdnn.GbdnnError):
             Layer(A, copy=False, **option)
     assert A.isequal(gb.Matrix.from_dense(W, missing_value=0))
-
-
-def test_a_sum_of_two_finite_numbers_may_overflow():
-    half = Layer(np.ones((1, 1)), 3e38, dtype="FP32")
-    one = np.ones((1, 1))
-    bad(ArithmeticError, "layer 1", lambda: infer([half, Layer(one * 2, dtype="FP32")], one))
-    # An upper limit does not bound what is negative.
-    down = Layer(-1e30 * one, activation="identity", clip=1, dtype="FP32")
-    bad(ArithmeticError, "layer 1",
-        lambda: infer([down, Layer(-1e30 * one, dtype="FP32")], one))  # fmt: skip
-    # A bound between the largest number and its double.
-    bad(ArithmeticError, "layer 0", lambda: infer([half], np.array([[2e38]])))
 
 
 @pytest.mark.parametrize(("dtype", "advised"), [("FP32", True), ("FP64", False)])

@@ -82,16 +82,10 @@ def test_problems_and_outcomes_are_shown_in_a_line(problem):
     assert repr(outcome) == f"Outcome({problem.name}: PASSED, {outcome.edge_rate:.3g} edges/s)"
 
 
-def test_official_layout(files, problem):
-    read = challenge.official(files, 1024, 12)
-    assert read.network.isequal(problem.network)
-    assert read.features.isequal(problem.features)
-    assert challenge.run(read).check == "PASSED"
-
-
-def test_first_inputs_against_the_truth_for_them(files, truth):
+def test_the_first_inputs_of_the_official_layout(files, problem, truth):
     read = challenge.official(files, 1024, 12, inputs=150)
-    assert read.inputs == 150
+    assert read.network.isequal(problem.network)
+    assert read.features.isequal(problem.features[:150, :].new())
     np.testing.assert_array_equal(read.truth, truth[truth < 150])
     assert challenge.run(read).check == "PASSED"
 
@@ -148,16 +142,6 @@ def test_official_data(official):
     assert len(outcome.categories) == 19
     found = scipy_categories(problem.network, problem.features)
     np.testing.assert_array_equal(found, problem.truth)
-
-
-def test_a_wrong_answer_fails(problem, truth, monkeypatch):
-    def wrong(*arguments, **options):
-        Y = gbdnn.infer(*arguments, **options)
-        return gb.Matrix.from_coo([0, 7], [0, 0], [1.0, 1.0], nrows=Y.nrows, ncols=Y.ncols)
-
-    monkeypatch.setattr(challenge.outcome, "infer", wrong)
-    assert truth.tolist() != [0, 7]
-    assert challenge.run(problem).check == "FAILED"
 
 
 def borderline_problem(weight, clip=32.0):

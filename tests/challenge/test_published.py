@@ -22,18 +22,6 @@ def test_the_best_of_several_nodes_is_in_the_table_of_nodes():
     assert (best, len(best)) == (quoted, 12)
 
 
-def test_every_table_of_cusparse_is_there():
-    counts = {}
-    for each in PUBLISHED:
-        if each.system.startswith("cuSPARSE"):
-            counts[each.where, each.machine] = counts.get((each.where, each.machine), 0) + 1
-    assert counts == {
-        ("table IV", "NVIDIA V100"): 9, ("table IV", "NVIDIA GTX 1080"): 6,
-        ("table V", "NVIDIA V100"): 9, ("table V", "NVIDIA GTX 1080"): 6,
-        ("table VI", "NVIDIA V100"): 9, ("table VI", "NVIDIA GTX 1080"): 8,
-    }  # fmt: skip
-
-
 def test_rates_have_machine_and_source():
     for each in PUBLISHED:
         assert each.machine and each.source and each.where  # noqa: PT018

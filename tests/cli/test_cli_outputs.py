@@ -39,6 +39,8 @@ def test_activations(net, X, made, answer, tmp_path):
     found = f"activations of 200 inputs, {answer.nvals} entries"
     assert printed.startswith(f"{tmp_path / 'Y'}: {found}\nengine: auto, kernels ")
     assert gbdnn.load(tmp_path / "Y").isequal(answer)
+    full = well(*command, "-o", tmp_path / "full", "--engine", "full")
+    assert "engine: full, kernels full 100%" in full
     for name, options in (("Y.tsv.gz", []), ("lines", ["--to", "tsv"])):
         assert found in well(*command, "-o", tmp_path / name, *options)
         assert io.read_tsv(tmp_path / name, nrows=200, ncols=1024).isequal(answer)
@@ -199,14 +201,6 @@ def test_a_command_says_what_an_earlier_run_has_written(made, answer, tmp_path):
     assert "; 50 inputs were there from an earlier run" in done
     assert gbdnn.load(out).isequal(answer)
     assert "earlier" not in well("infer", made / "net", made / "X", "-o", out, "--force")
-
-
-def test_an_output_that_holds_nothing_needs_no_force(made, tmp_path):
-    (tmp_path / "empty.tsv").touch()
-    (tmp_path / "folder").mkdir()
-    command = ["infer", made / "net", made / "X", "-o"]
-    for out in (tmp_path / "empty.tsv", tmp_path / "folder", "/dev/null"):
-        well(*command, out)
 
 
 @pytest.mark.parametrize("out", ["-", "/dev/stdout"])

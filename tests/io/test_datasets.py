@@ -7,9 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-import gbdnn
 from gbdnn import io
-from gbdnn.errors import FormatError, ShapeError
+from gbdnn.errors import FormatError
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -90,10 +89,8 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
         (b"1\t1\t1\n", "not a file of NumPy arrays$"),
         (saved(A)[:-1], "not fully written|expected 48 bytes got 47|cannot reshape"),
         (header(shape=(1 << 40, 1 << 40)), "cannot reshape array of size 0"),
-        (header(shape=(-3, -4)) + bytes(48), "can only specify one unknown dimension"),
         (header(descr="|O"), "Object arrays cannot be loaded"),
         (header(descr=[("a", "<f4")]) + bytes(48), "not values of dtype"),
-        (header(descr="<c8", shape=(3, 2)) + bytes(48), "not values of dtype"),
         (b"\x93NUMPY\4\0" + saved(A)[8:], "we only support format version"),
         (saved(A).replace(b" \n", b"\xa0\n"), "Cannot parse header"),  # a blank of Latin-1
     ],
@@ -134,24 +131,6 @@ def test_what_is_none_of_the_other_formats_is_tab_separated(tmp_path):
     (tmp_path / "images-idx3").write_text("1\t2\t0.5\n")
     with pytest.raises(FormatError, match="not an IDX file"):
         io.read_features(tmp_path / "images-idx3")
-
-
-def test_a_shape_that_a_file_tells_is_compared(tmp_path):
-    np.save(tmp_path / "x.npy", A)
-    assert io.read_features(tmp_path / "x.npy", nrows=3, ncols=4).shape == (3, 4)
-    with pytest.raises(ShapeError, match=r"x\.npy: the shape is 3 x 4, not 5 columns"):
-        io.read_features(tmp_path / "x.npy", ncols=5)
-    gbdnn.save(A, tmp_path / "store")
-    with pytest.raises(ShapeError, match=r"store: the shape is 3 x 4, not 5 rows"):
-        io.read_features(tmp_path / "store", nrows=5)
-
-
-def test_two_entries_at_one_place(tmp_path):
-    pytest.importorskip("scipy.sparse")
-    text = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 3\n1 2 4\n"
-    (tmp_path / "x.mtx").write_text(text)
-    with pytest.raises(FormatError, match="duplicate entry in row 1, column 2"):
-        io.read_features(tmp_path / "x.mtx")
 
 
 @pytest.mark.parametrize(

@@ -15,25 +15,6 @@ from gbdnn import errors, io
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
-def test_onnx(trained, tmp_path):
-    pytest.importorskip("onnx")
-    assert io.convert(trained, tmp_path / "net.onnx") == []
-    assert gbdnn.load(tmp_path / "net.onnx").isequal(gbdnn.load(trained))
-    first = gbdnn.load(str(tmp_path / "net.onnx"), layers=1, dtype="FP32")
-    assert (len(first), first.dtype) == (1, np.float32)
-
-
-def test_the_challenges_files(tmp_path):
-    net, seen = gbdnn.radixnet(1024, 3), []
-    io.write_network(net, tmp_path / "files")
-    assert gbdnn.load(tmp_path / "files", progress=lambda *k: seen.append(k)).isequal(net)
-    assert seen == [(1, 3), (2, 3), (3, 3)]
-    assert gbdnn.load(tmp_path / "files", clip=None, bias=-1)[0].clip is None
-    io.convert(tmp_path / "files", tmp_path / "net", progress=lambda *k: seen.append(k))
-    assert seen[-1] == (3, 3)
-    assert gbdnn.load(tmp_path / "net").isequal(net)
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [

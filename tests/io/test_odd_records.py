@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from odd_fields import variants
+from odd_fields import content_of, variants
 
 import gbdnn
 from gbdnn.training import checkpoint
@@ -18,12 +18,6 @@ NET = gbdnn.Network(
     [gbdnn.Layer(np.eye(4, 5), np.arange(5.0)), gbdnn.Layer(np.eye(5, 3), 0.5, clip=2)]
 )
 X, LABELS = np.eye(12, 4), np.arange(12) % 3
-
-
-def without_checksum(path):
-    """The content of a store's file, without what is added when it is written."""
-    added = {"format", "version", "xxh3_64"}
-    return {key: x for key, x in store.read_json(path).items() if key not in added}
 
 
 class Stop(Exception):  # noqa: N818
@@ -40,7 +34,7 @@ def test_records_of_parts(tmp_path, pattern):
         gbdnn.infer_to_store(NET, X, tmp_path / "Y", batch=3, progress=stop)
     expected = gbdnn.infer(NET, X)
     record = sorted((tmp_path / "Y").glob(pattern))[0]
-    for case, bad in enumerate(variants(without_checksum(record))):
+    for case, bad in enumerate(variants(content_of(record))):
         folder = tmp_path / str(case)
         shutil.copytree(tmp_path / "Y", folder)
         store.write_json(folder / record.name, bad)
@@ -54,7 +48,7 @@ def test_records_of_parts(tmp_path, pattern):
 @pytest.mark.parametrize("shards", [[{}], [1], 5, None])
 def test_an_odd_store_can_be_replaced(tmp_path, shards):
     gbdnn.save(NET, tmp_path)
-    index = without_checksum(tmp_path / "index.json")
+    index = content_of(tmp_path / "index.json")
     store.write_json(tmp_path / "index.json", index | {"shards": shards})
     with pytest.raises(gbdnn.GbdnnError, match="finished store"):
         gbdnn.infer_to_store(NET, X, tmp_path)

@@ -94,9 +94,11 @@ def test_convert_replaces_only_with_replace(tmp_path, name):
     io.convert(source, path, to=to, replace=True)
 
 
-def test_an_empty_file_is_not_precious(tmp_path):
+def test_an_empty_file_or_folder_is_not_precious(tmp_path):
     path = tmp_path / "out.tsv"
     path.touch()  # as mktemp makes it
     io.write_tsv(X, path)
     assert path.stat().st_size
     io.write_tsv(X, Path("/dev/null"))
+    (tmp_path / "net").mkdir()
+    gbdnn.save(CHAIN, tmp_path / "net")

@@ -80,15 +80,6 @@ def test_an_answer_is_written_part_by_part(tmp_path, monkeypatch, size):
     assert names == {".json", ".safetensors"}
 
 
-def test_whole_parts_are_skipped(tmp_path):
-    out = tmp_path / "Y"
-    stopped(out, 30)
-    assert len(parts(out)) == 3
-    Y, done = counted(out)  # without batch= the parts stay as they are
-    assert done == 30
-    assert Y.isequal(EXPECTED)
-
-
 def test_a_finished_run_is_not_computed_again(tmp_path):
     gbdnn.infer_to_store(NET, X, tmp_path)
     before = {path.name for path in tmp_path.iterdir()}

@@ -56,12 +56,9 @@ def refused(A, match):
     [
         ("indptr", [0, 1, 2, 0, 4], "non-decreasing sequence"),
         ("indptr", [0, 1, 2, 3, 0], "indptr decreases"),
-        ("indptr", [1, 1, 2, 3, 4], "index pointer should start with 0"),
-        ("indptr", [0, 1, 2, 3, 2**31 - 1], "Last value of index pointer"),
         ("indptr", np.arange(4), "index pointer size"),
         ("indices", [0, 1, 4, 3], r"must be < 4"),
         ("indices", [0, 1, -1, 3], "must be >= 0"),
-        ("indices", np.arange(3), "indices and data should have the same"),
     ],
 )
 def test_corrupt_compressed_arrays(form, name, value, fault):

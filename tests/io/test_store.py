@@ -8,18 +8,16 @@ import re
 import stat
 import tempfile
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import graphblas as gb
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from networks import drawn
-from odd_fields import variants
+from odd_fields import content_of, variants
 
 import gbdnn
 from gbdnn import Layer, Network
@@ -113,16 +111,10 @@ def test_categories_round_trip(ids):
     assert found.tolist() == ids
 
 
-def test_kinds_of_matrices(tmp_path):
-    for k, matrix in enumerate(
-        (X, scipy.sparse.csc_array(X), X.astype(int), gb.Matrix.from_dense(X))
-    ):
-        gbdnn.save(matrix, tmp_path / str(k))
-        np.testing.assert_array_equal(dense(gbdnn.load(tmp_path / str(k))), X)
-    assert gbdnn.load(tmp_path / "2").dtype == "FP32"
+def test_column_numbers_of_more_than_32_bits(tmp_path):
     wide = gb.Matrix.from_coo([0, 3], [2**33, 1], [1.0, 2.0], nrows=5, ncols=2**34)
-    gbdnn.save(wide, tmp_path / "wide")  # column numbers take 64 bits
-    assert gbdnn.load(tmp_path / "wide").isequal(wide)
+    gbdnn.save(wide, tmp_path)
+    assert gbdnn.load(tmp_path).isequal(wide)
 
 
 def test_a_store_of_another_kind(tmp_path):
@@ -222,20 +214,14 @@ def test_parts_of_features_are_bounded(share, batch, tmp_path, monkeypatch):
     np.testing.assert_array_equal(dense(gbdnn.load(tmp_path)), array)
 
 
-@pytest.mark.parametrize("field", ["largest", "rows", "nvals"])
-def test_a_part_that_the_index_describes_wrongly(field, tmp_path):
+def test_a_part_with_larger_values_than_the_index_says(tmp_path):
     """The largest magnitude decides whether sums are checked for overflow."""
     gbdnn.save(np.array([[-4.0, 1.0], [0.0, 3.0]]), tmp_path)
-    index = folder.read_json(tmp_path / "index.json")
-    assert index["parts"][0]["largest"] == 4.0
-    index["parts"][0][field] -= 0.5 if field == "largest" else 1
-    if field == "rows":
-        index["shape"][0] -= 1
-    index = {key: index[key] for key in index.keys() - {"format", "version", "xxh3_64"}}
+    index = content_of(tmp_path / "index.json")
+    index["parts"][0]["largest"] = 3.5
     folder.write_json(tmp_path / "index.json", index)
-    stored = gbdnn.io.open_features(tmp_path)
     with pytest.raises(FormatError, match="part 0"):
-        stored.matrix()
+        gbdnn.load(tmp_path)
 
 
 def test_features_are_read_part_by_part(tmp_path, monkeypatch):
@@ -259,21 +245,6 @@ def test_small_networks_are_loaded_at_once_and_remember_their_store(tmp_path):
         again = found.source.network()
         assert (len(again), again.dtype) == (1, found.dtype)
         assert again.isequal(found)
-
-
-# Inference
-
-
-def test_many_threads_read_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "PART", 6)
-    gbdnn.save(NET, tmp_path / "net")
-    gbdnn.save(X, tmp_path / "X")
-    net, stored = gbdnn.load(tmp_path / "net", lazy=True), gbdnn.io.open_features(tmp_path / "X")
-    with ThreadPoolExecutor(4) as pool:
-        layers = list(pool.map(lambda k: net[k % 2], range(40)))
-        rows = list(pool.map(lambda k: dense(stored[k % 8 : k % 8 + 1].matrix()), range(40)))
-    assert all(layer.isequal(NET[k % 2]) for k, layer in enumerate(layers))
-    assert all(np.array_equal(row[0], X[k % 8]) for k, row in enumerate(rows))
 
 
 # Damage
@@ -568,19 +539,26 @@ def test_the_page_reads_a_layer_without_gbdnn(tmp_path):
         np.testing.assert_array_equal(found["W"], dense(layer.weights))
 
 
+def stored(x):
+    """Places and values of features, as one array; other content as it is."""
+    return np.array(x.to_coo()) if isinstance(x, gb.Matrix) else x
+
+
 @pytest.mark.parametrize("x", [NET, np.eye(3), np.arange(4)], ids=["net", "features", "categories"])
 def test_an_index_with_odd_fields_and_a_right_checksum(x, tmp_path):
-    """It is refused where it is read, whichever field is missing or of another kind."""
+    """It is refused where it is read, or changes no feature and no category."""
     gbdnn.save(x, tmp_path)
-    good = folder.read_json(tmp_path / "index.json")
-    good = {key: good[key] for key in good.keys() - {"format", "version", "xxh3_64"}}
+    expected = stored(gbdnn.load(tmp_path))
     refused = 0
-    for bad in variants(good):
+    for bad in variants(content_of(tmp_path / "index.json")):
         folder.write_json(tmp_path / "index.json", bad)
         try:
-            gbdnn.load(tmp_path)
+            found = gbdnn.load(tmp_path)
         except gbdnn.GbdnnError:  # nothing else is raised
             refused += 1
+            continue
+        if x is not NET:  # whose clip may be another number
+            np.testing.assert_array_equal(stored(found), expected, str(bad))
     assert refused > 50
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import gc
 import pickle
-import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,15 +24,11 @@ class Counting:
     """A source that counts, and keeps nothing: a new layer at each call."""
 
     def __init__(self, net):
-        self.net, self.asked, self.lock = net, [], threading.Lock()
+        self.net, self.asked = net, []
 
     def __call__(self, k):
-        with self.lock:
-            self.asked.append(k)
+        self.asked.append(k)
         return pickle.loads(pickle.dumps(self.net[k]))  # noqa: S301
-
-    def __reduce__(self):
-        return Counting, (self.net,)
 
 
 @pytest.fixture
@@ -152,19 +147,11 @@ def test_a_cast_that_overflows_names_the_layer():
         lazy[0]
 
 
-def test_pickle(lazy):
-    again = pickle.loads(pickle.dumps(lazy[1:].astype("FP64")))  # noqa: S301
-    assert not again.in_memory
-    assert again.isequal(NET[1:].astype("FP64"))
-
-
 def test_shapes_and_dtypes_are_checked_at_once(source):
     with pytest.raises(ShapeError, match="layer 1: weights are 18 x 20 but"):
         Network.lazy([NET[0], NET[2]], source)
     with pytest.raises(ArgumentError, match="layer 1 is float64 but layer 0 is float32"):
         Network.lazy([NET[0], NET[1].astype("FP64")], source)
-    with pytest.raises(ArgumentTypeError, match="infos: item 0 must be a LayerInfo, not int"):
-        Network.lazy([1], source)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +160,6 @@ def test_shapes_and_dtypes_are_checked_at_once(source):
         (Layer(np.eye(2)), ShapeError, r"layer 0: read returned shape \(2, 2\), not \(3, 3\)"),
         (Layer(np.ones((3, 3))), FormatError, "layer 0: read returned edges 9, not 3"),
         (Layer(np.eye(3, dtype="f4")), FormatError, "layer 0: .* dtype float32, not float64"),
-        (Layer(np.eye(3), 0.5), FormatError, "layer 0: .* lowest_bias 0.5, not 0.0"),
-        (Layer(np.eye(3), [0, 0, 1]), FormatError, "layer 0: .* highest_bias 1.0, not 0.0"),
         (Layer(np.eye(3), clip=1), FormatError, "layer 0: read returned clip 1.0, not None"),
         (Layer(np.eye(3) * 2), FormatError, "layer 0: read returned gain 2, not 1"),
         ("layer", ArgumentTypeError, "layer 0: read must return a Layer, not str"),

@@ -40,11 +40,9 @@ def test_a_release_is_described_the_same_everywhere():
 
 def test_a_release_is_checked_before_it_is_published():
     found = yaml.safe_load(text(".github/workflows/release.yml"))
-    build, publish = found["jobs"]["build"], found["jobs"]["publish"]
-    steps = [each.get("run", "") for each in build["steps"]]
+    assert found["jobs"]["publish"]["needs"] == "build"
+    steps = [each.get("run", "") for each in found["jobs"]["build"]["steps"]]
     assert any(".ci/run package" in each for each in steps)
-    assert (publish["needs"], publish["permissions"]) == ("build", {"id-token": "write"})
-    assert found["permissions"] == {"contents": "read"}
     [line] = [each for each in steps if "_version.py" in each]
     for tag, code in ((f"v{gbdnn.__version__}", 0), ("v9.9.9", 1)):
         done = subprocess.run(

@@ -1,8 +1,16 @@
-"""JSON documents with one odd field."""
+"""JSON documents of stores, with one odd field."""
 
 import copy
 
+from gbdnn.io.store.folder import read_json
+
 VALUES = ("missing", None, -1, 10**12, 0.5, "x", [], {}, True)
+
+
+def content_of(path):
+    """Return the content of a store's file, without what is added when it is written."""
+    added = {"format", "version", "xxh3_64"}
+    return {key: x for key, x in read_json(path).items() if key not in added}
 
 
 def variants(document):
