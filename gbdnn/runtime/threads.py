@@ -58,8 +58,9 @@ class restored:  # noqa: N801 -- used as a function
         self._state: Any = getattr(gb.core.ss.context, "threadlocal", None)  # as in `available`
         self._before = getattr(self._state, "context", None)
 
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None and self._state.context is not self._before:
+    def __exit__(self, kind: object, *_: object) -> None:
+        # The state may name a Context that GraphBLAS does not use yet.
+        if kind is not None and self._before is not None:
             self._state.context = self._before
             self._before.engage()
 
