@@ -283,11 +283,12 @@ def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on)
         assert plan.sizes.threads_each == most
 
 
-def test_a_single_input_of_a_layer_with_more_than_65536_neurons():
-    W = sp.random_array((20, 70_000), density=0.01, rng=np.random.default_rng(0), dtype="f4")
+@pytest.mark.parametrize("neurons", [65_536, 65_537, 70_000])
+def test_a_single_input_of_a_layer_with_neurons_beyond_16_bits(neurons):
+    W = sp.random_array((20, neurons), density=0.01, rng=np.random.default_rng(0), dtype="f4")
     x = inputs(1, 20)
     expected = np.maximum(x @ W.toarray(), 0)
-    assert np.count_nonzero(expected[0, 65_536:])
+    assert np.count_nonzero(expected[0, 65_500:])
     close(gbdnn.compile([W])(x), expected)
 
 

@@ -312,8 +312,8 @@ def test_each_thread_of_a_team_has_a_block(is_dense, reads):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("options", [{}, {"clip": 2.0}])
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("patches", [[], [narrow]])
-def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, monkeypatch):
+@pytest.mark.parametrize(("patches", "at"), [([], 77), ([narrow], 77), ([narrow], 3)])
+def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, at, monkeypatch):
     """Layer 2 overflows in one input of 90, and hides it: by a clip, or by the ReLU.
 
     Of a network on disk, one layer is in memory.
@@ -327,8 +327,8 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, monkey
     layers = [gbdnn.Layer(W, dtype=np.dtype(dtype), clip=16.0) for W in (keep, keep)]
     layers += [gbdnn.Layer(W, dtype=np.dtype(dtype), **options) for W in (grow, keep)]
     X = np.zeros((90, 3))
-    X[:, 1] = 0.5
-    X[77, 0] = 15.0
+    X[:, 1] = np.arange(1, 91) / 90
+    X[at, 0] = 15.0
     net = gbdnn.Network(layers)
     for engine, nthreads in (("fused", 1), ("fused", 3), ("full", 3), ("sparse", 1)):
         for given, callback in ((net, None), (lazy(net)[0], None), (lazy(net)[0], [].append)):
