@@ -66,6 +66,10 @@ def test_sparse_matrices(tmp_path, form):
         ({"indices": np.array([0, 2**32])}, "indices must be < 2"),
         ({"data": None}, "KeyError: 'data"),
         ({"data": np.ones(2, complex)}, "real numbers of at most 64 bits, not .* complex128"),
+        pytest.param(
+            {"data": np.ones(2, np.longdouble)}, "real numbers of at most 64 bits",
+            marks=pytest.mark.skipif(np.finfo(np.longdouble).bits == 64, reason="has 64 bits"),
+        ),
     ],
 )  # fmt: skip
 def test_damaged_sparse_matrices(tmp_path, change, fault):
