@@ -62,7 +62,7 @@ def pruned(sizes, densities, *, bias=0.05):
 
 
 @st.composite
-def drawn(draw, *, least=1, fewest=1, rules=("all",), scales=(1.0,), bias=-0.25):
+def drawn(draw, *, least=1, fewest=1, rules=("all",), scales=(1.0,), bias=-0.25, density=0.5):
     """Draw a network of any layers: `least` neurons in each, `fewest` sizes, a number as a bias."""
     dtype = draw(st.sampled_from(["FP32", "FP64"]))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -72,7 +72,7 @@ def drawn(draw, *, least=1, fewest=1, rules=("all",), scales=(1.0,), bias=-0.25)
         values = draw(st.sampled_from([0.5, random.standard_normal((n, m))]))
         layers.append(
             gbdnn.Layer(
-                values * draw(st.sampled_from(scales)) * (random.random((n, m)) < 0.5),
+                values * draw(st.sampled_from(scales)) * (random.random((n, m)) < density),
                 draw(st.sampled_from([0.0, bias, random.standard_normal(m)])),
                 bias_rule=draw(st.sampled_from(rules)),
                 activation=draw(st.sampled_from(["relu", "identity"])),

@@ -518,85 +518,94 @@ def test_a_bias_rule_that_changes_nothing_is_allowed():
     assert same_bits(*(gbdnn.train(each, X, y, epochs=1) for each in nets))
 
 
+class NoGradient:
+    def losses(self, answer, targets):
+        return answer[:, 0]
+
+
+class Loss(NoGradient):
+    def gradient(self, answer, targets):
+        return answer
+
+
+class WrongGradient(training.SquaredError):
+    def gradient(self, answer, targets):
+        return np.zeros(2)
+
+
+class WrongHits(training.SquaredError):
+    def hits(self, answer, targets):
+        return np.ones((len(answer), 1))
+
+
+class NoUpdate(training.SGD):
+    pass
+
+
+class NoMoments(Momentum):
+    moments = -1
+
+
 def wrong_calls():
+    """Errors, their messages, and what replaces arguments of a call that is right."""
     net = network((20, 30, 5), 0.3)
     X, y = data(net, 60)
-    nan, label = X.copy(), y.copy()
-    nan[3, 4] = np.nan
-    label[7] = 5
-    late = y.copy()
-    late[7] = -1
-    labels = training.CrossEntropy()
-    A, T, S = errors.ArgumentError, errors.ArgumentTypeError, errors.ShapeError
+    nan, large, negative = X.copy(), y.copy(), y.copy()
+    nan[3, 4], large[7], negative[7] = np.nan, 5, -1
+    labels, values, several = training.CrossEntropy(), np.eye(5)[y], np.stack([y] * 5, 1)
     entries = [gbdnn.Layer(layer.W, -0.1, bias_rule="entries") for layer in net]
-    return {
-        "label": (A, "label 5 of input 7", (net, X, label), {}),
-        "negative label": (A, "label -1 of input 7", (net, X, late), {}),
-        "fraction": (A, "whole numbers", (net, X, y + 0.5), {"loss": labels}),
-        "sparse NaN": (A, "contains nan", (net, sp.csr_array(nan), y), {}),
-        "length": (S, "59 targets.*60 inputs", (net, X, y[:-1]), {}),
-        "two labels": (S, "one dimension", (net, X, np.stack([y, y], 1)), {"loss": labels}),
-        "outputs": (S, r"expected \(60, 5\)", (net, X, np.zeros((60, 4))), {}),
-        "words": (A, "y has 1 different labels, .* 5 outputs", (net, X, ["a"] * 60), {}),
-        "another word": (A, "label 'z' does not occur", (net, X, list("abcde") * 12),
-                         {"validation": (X, ["z"] * 60)}),
-        "words and numbers": (T, "real numbers", (net, X, ["a", 1] * 30), {"loss": labels}),
-        "features": (S, "pass features with 20 columns", (net, X[:, :-1], y), {}),
-        "no inputs": (A, "X has no rows", (net, X[:0], y[:0]), {}),
-        "no layers": (A, "no layers", ([], X, y), {}),
-        "no neurons": (S, "has no weights", ([gbdnn.Layer(np.ones((20, 0)))], X, y), {}),
-        "rule": (A, "bias rule", (entries, X, y), {}),
-        "dropout": (A, "more than one InputDropout", (net, X, y),
-                    {"adjustments": [training.InputDropout()] * 2}),
-        "little validation": (A, "neither may be empty", (net, X, y), {"validation": 1e-9}),
-        "validation weights": (S, "validation: sample_w", (net, X, y), {"validation": (X, y, [1])}),
-        "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
-        "stratified": (A, "requires labels", (net, X, np.eye(5)[y]), {"validation": "stratified"}),
-        "patience": (A, "requires validation data", (net, X, y), {"patience": 3}),
-        "optimizer without update": (T, "subclasses of Adam and SGD also need it", (net, X, y),
-                                     {"optimizer": type("Mine", (training.SGD,), {})()}),
-        "moments": (A, "moments must be at least 0", (net, X, y),
-                    {"optimizer": type("O", (Momentum,), {"moments": -1})()}),
-        "loss without gradient": (T, "losses and gradient", (net, X, y),
-                                  {"loss": type("L", (), {"losses": lambda *a: 0})()}),
-        "shape of a gradient": (S, r"L.gradient returned .* \(2,\), expected \(60, 5\)",
-                                (net, X, np.eye(5)[y]),
-                                {"loss": type("L", (training.SquaredError,),
-                                              {"gradient": lambda *a: np.zeros(2)})()}),
-        "shape of hits": (S, r"L.hits returned .*, expected \(60,\)", (net, X, np.eye(5)[y]),
-                          {"loss": type("L", (training.SquaredError,),
-                                        {"hits": lambda *a: np.ones((60, 1))})()}),
-        "whole numbers": (A, 'pass.*loss="squared_error"', (net, X, np.stack([y] * 5, 1)), {}),
-        "many values": (A, 'for numbers, pass loss="squared_error"', (net, X, y + 40), {}),
-        "missing label": (A, "y: contains nan", (net, X, np.where(y > 3, np.nan, y)), {}),
-        "labels of a custom loss": (S, "a custom loss with a method targets", (net, X, y),
-                                    {"loss": type("L", (), dict.fromkeys(["losses", "gradient"],
-                                                                         len))()}),
-        "validation items": (T, r"must be \(X, y\) or .* 1 items", (net, X, y),
-                             {"validation": [X]}),
-        "sparse targets": (T, "y must be .* toarray", (net, X, sp.csr_array(np.eye(60))), {}),
-        "shape of factors": (S, r"Returning.factors .* \(2,\), expected \(1,\)", (net, X, y),
-                             {"schedule": Returning(lambda x: [1.0, 1.0])}),
-        "no factors": (T, "Returning.factors must contain", (net, X, y),
-                       {"schedule": Returning(lambda x: None)}),
-        "factors NaN": (A, "Returning.factors: contains nan", (net, X, y),
-                        {"schedule": Returning(lambda x: x + np.nan)}),
-        "no layers of an adjustment": (T, "Returning.adjust .*NoneType", (net, X, y),
-                                       {"adjustments": Returning(lambda x: None)}),
-        "some layers of an adjustment": (S, "Returning.adjust must be all", (net, X, y),
-                                         {"adjustments": Returning(lambda x: x[1:])}),
-        "other layers of an adjustment": (T, "Returning.adjust: item 0", (net, X, y),
-                                          {"adjustments": Returning(lambda x: [1])}),
-        "labels of outputs": (A, "must be 0 or 1", (net, X, np.stack([y] * 5, 1)),
-                              {"loss": "binary_cross_entropy"}),
-    }  # fmt: skip
+    A, T, S = errors.ArgumentError, errors.ArgumentTypeError, errors.ShapeError
+    found = [
+        (A, "label 5 of input 7", {"y": large}),
+        (A, "label -1 of input 7", {"y": negative}),
+        (A, 'for numbers, pass loss="squared_error"', {"y": y + 40}),
+        (A, "whole numbers", {"y": y + 0.5, "loss": labels}),
+        (A, "y: contains nan", {"y": np.where(y > 3, np.nan, y)}),
+        (A, "must be 0 or 1", {"y": several, "loss": "binary_cross_entropy"}),
+        (A, 'pass.*loss="squared_error"', {"y": several}),
+        (A, "y has 1 different labels, .* 5 outputs", {"y": ["a"] * 60}),
+        (T, "real numbers", {"y": ["a", 1] * 30, "loss": labels}),
+        (T, "y must be .* toarray", {"y": sp.csr_array(values)}),
+        (S, "one dimension", {"y": np.stack([y, y], 1), "loss": labels}),
+        (S, "59 targets.*60 inputs", {"y": y[:-1]}),
+        (S, r"expected \(60, 5\)", {"y": np.zeros((60, 4))}),
+        (A, "contains nan", {"X": sp.csr_array(nan)}),
+        (A, "X has no rows", {"X": X[:0], "y": y[:0]}),
+        (S, "pass features with 20 columns", {"X": X[:, :-1]}),
+        (A, "no layers", {"net": []}),
+        (S, "has no weights", {"net": [gbdnn.Layer(np.ones((20, 0)))]}),
+        (A, "bias rule", {"net": entries}),
+        (A, "neither may be empty", {"validation": 1e-9}),
+        (A, "requires labels", {"y": values, "validation": "stratified"}),
+        (A, "validation: y: label 5", {"validation": (X, large)}),
+        (A, "label 'z' does not occur", {"y": list("abcde") * 12, "validation": (X, ["z"] * 60)}),
+        (S, "validation: sample_w", {"validation": (X, y, [1])}),
+        (T, r"must be \(X, y\) or .* 1 items", {"validation": [X]}),
+        (A, "requires validation data", {"patience": 3}),
+        (T, "losses and gradient", {"loss": NoGradient()}),
+        (S, "a custom loss with a method targets", {"loss": Loss()}),
+        (S, r"WrongGradient.gradient returned .* \(2,\), expected \(60, 5\)",
+         {"y": values, "loss": WrongGradient()}),
+        (S, r"WrongHits.hits returned .*, expected \(60,\)", {"y": values, "loss": WrongHits()}),
+        (T, "subclasses of Adam and SGD also need it", {"optimizer": NoUpdate()}),
+        (A, "moments must be at least 0", {"optimizer": NoMoments()}),
+        (T, "Returning.factors must contain", {"schedule": Returning(lambda x: None)}),
+        (A, "Returning.factors: contains nan", {"schedule": Returning(lambda x: x + np.nan)}),
+        (S, r"Returning.factors .* \(2,\), expected \(1,\)",
+         {"schedule": Returning(lambda x: [1.0, 1.0])}),
+        (T, "Returning.adjust .*NoneType", {"adjustments": Returning(lambda x: None)}),
+        (T, "Returning.adjust: item 0", {"adjustments": Returning(lambda x: [1])}),
+        (S, "Returning.adjust must be all", {"adjustments": Returning(lambda x: x[1:])}),
+        (A, "more than one InputDropout", {"adjustments": [training.InputDropout()] * 2}),
+    ]  # fmt: skip
+    right = {"net": net, "X": X, "y": y, "epochs": 1}
+    return [(error, message, right | wrong) for error, message, wrong in found]
 
 
-@pytest.mark.parametrize("name", wrong_calls())
-def test_wrong_calls(name):
-    error, message, arguments, options = wrong_calls()[name]
+@pytest.mark.parametrize(("error", "message", "call"), wrong_calls())
+def test_wrong_calls(error, message, call):
     with pytest.raises(error, match=message):
-        gbdnn.train(*arguments, **options)
+        gbdnn.train(**call)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """What changes a network's structure, against loops and dense arrays of NumPy."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
-from conftest import network
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import Dense, dense_inference
+from networks import drawn
 from training_oracle import Oracle
 
 import gbdnn
@@ -274,20 +272,17 @@ def test_when_an_adjustment_is_asked():
 # -- compaction -----------------------------------------------------------------------------------
 
 
-def compacted(layers, X, *, inputs=False, dtype="FP64"):
+def compacted(layers, X, *, inputs=False):
     """Compact, and check answers, shapes and that nothing is left to remove."""
-    net = network(layers, dtype)
+    net = gbdnn.Network(layers)
     before = [layer.weights.dup() for layer in net]
     small, kept = compact(net, inputs=inputs)
     assert all(a.weights.isequal(W) for a, W in zip(net, before, strict=True))
     assert (small.dtype, small.shape) == (net.dtype, (len(kept), net.shape[1]))
-    expected = dense_inference(layers, X)
+    expected = gbdnn.infer(net, X).to_dense(fill_value=0)
     found = gbdnn.infer(small, X[:, kept]).to_dense(fill_value=0)
-    tolerance = 1e-4 if dtype == "FP32" else 1e-12
+    tolerance = 1e-4 if net.dtype == np.float32 else 1e-12
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-    top = np.sort(expected, axis=1)
-    sure = top[:, -1] - top[:, -2] > 10 * tolerance if top.shape[1] > 1 else slice(None)
-    np.testing.assert_array_equal(found.argmax(1)[sure], expected.argmax(1)[sure])
     if inputs:
         used = np.flatnonzero(small[0].W.to_dense(fill_value=0).any(axis=1))
         assert len(used) == len(kept) or len(kept) == 1
@@ -297,32 +292,12 @@ def compacted(layers, X, *, inputs=False, dtype="FP64"):
     return small
 
 
-def random_layers(random, sizes, density, rules=("all",), activations=("relu",), clips=(None,)):
-    layers = []
-    for n, m in itertools.pairwise(sizes):
-        W = random.standard_normal((n, m)) * (random.random((n, m)) < density)
-        pick = [random.choice(len(x)) for x in (rules, activations, clips)]
-        layers.append(
-            Dense(
-                W, random.standard_normal(m), rules[pick[0]], activations[pick[1]], clips[pick[2]]
-            )
-        )
-    return layers
-
-
 @settings(max_examples=60)
-@given(
-    st.lists(st.integers(1, 9), min_size=2, max_size=6), st.floats(0, 0.6), st.booleans(),
-    st.sampled_from([("all",), ("entries",), ("all", "entries")]),
-    st.sampled_from(["FP32", "FP64"]), st.integers(0, 999),
-)  # fmt: skip
-def test_compaction_keeps_the_answers(sizes, density, inputs, rules, dtype, seed):
+@given(drawn(fewest=2, rules=("all", "entries"), density=0.2), st.booleans(), st.integers(0, 999))
+def test_compaction_keeps_the_answers(net, inputs, seed):
     random = np.random.default_rng(seed)
-    layers = random_layers(
-        random, sizes, density, rules, ("relu", "relu", "identity"), (None, 0.5, 2.0)
-    )
-    X = random.standard_normal((20, sizes[0])) * (random.random((20, sizes[0])) < 0.7)
-    compacted(layers, X, inputs=inputs, dtype=dtype)
+    X = random.standard_normal((20, net.shape[0])) * (random.random((20, net.shape[0])) < 0.7)
+    compacted(net, X, inputs=inputs)
 
 
 def test_constants_go_through_several_layers():
@@ -331,9 +306,9 @@ def test_constants_go_through_several_layers():
     W1 = np.array([[1.0, 0.0], [0.0, 2.0]])
     W2 = np.array([[1.0, 1.0], [0.0, 3.0]])
     layers = [
-        Dense(W0, np.array([0.0, 9.0]), clip=4.0),
-        Dense(W1, np.array([0.5, -5.0])),
-        Dense(W2, np.array([0.0, 1.0]), activation="identity"),
+        gbdnn.Layer(W0, np.array([0.0, 9.0]), clip=4.0),
+        gbdnn.Layer(W1, np.array([0.5, -5.0])),
+        gbdnn.Layer(W2, np.array([0.0, 1.0]), activation="identity"),
     ]
     small = compacted(layers, np.random.default_rng(0).random((5, 2)))
     assert [info.shape for info in small.infos] == [(2, 1), (1, 1), (1, 2)]
@@ -344,10 +319,9 @@ def test_constants_go_through_several_layers():
 
 @pytest.mark.parametrize("rule", ["all", "entries"])
 def test_a_layer_that_loses_all_its_neurons_keeps_one(rule):
-    random = np.random.default_rng(1)
-    layers = random_layers(random, (6, 5, 4, 3), 0.9, rules=(rule,))
-    layers[1].W[:] = 0
-    small = compacted(layers, random.random((8, 6)), inputs=True)
+    weights = np.ones((6, 5)), np.zeros((5, 4)), np.ones((4, 3))
+    layers = [gbdnn.Layer(W, 0.5, bias_rule=rule) for W in weights]
+    small = compacted(layers, np.ones((8, 6)), inputs=True)
     assert [info.shape for info in small.infos] == [(1, 1), (1, 1), (1, 3)]
     assert small.edges == 0
 
@@ -355,8 +329,8 @@ def test_a_layer_that_loses_all_its_neurons_keeps_one(rule):
 def test_a_constant_neuron_stays_before_a_layer_of_entries():
     """Without it no entry would be there for the bias to be added to."""
     layers = [
-        Dense(np.zeros((2, 2)), np.array([1.0, -1.0])),
-        Dense(np.ones((2, 3)), np.array([0.5, -3.0, 1.0]), rule="entries"),
+        gbdnn.Layer(np.zeros((2, 2)), np.array([1.0, -1.0])),
+        gbdnn.Layer(np.ones((2, 3)), np.array([0.5, -3.0, 1.0]), bias_rule="entries"),
     ]
     small = compacted(layers, np.zeros((4, 2)))
     assert [info.shape for info in small.infos] == [(2, 1), (1, 3)]
