@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from conftest import assert_answer, network
 from covering import covering
-from oracles import Case, Dense, case, dense_inference, dyadic
+from oracles import Case, Dense, case, dyadic
 
 import gbdnn
 from gbdnn import errors
@@ -143,21 +143,6 @@ def test_entries_follow_the_stored_pattern_without_stored_zeros(infer):
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), [[0, 0], [0, 4.5]])
 
 
-@pytest.mark.parametrize("activation", ["relu", "identity"])
-@pytest.mark.parametrize("rule", ["all", "entries"])
-def test_no_zero_is_stored(infer, activation, rule):
-    layer = gbdnn.Layer(
-        np.array([[1.0, -1.0, 1.0]]), [-2.0, 2.0, -0.0], bias_rule=rule, activation=activation
-    )
-    Y = infer([layer], np.array([[2.0], [0.0], [-2.0]]))
-    assert not (Y.to_coo()[2] == 0).any()
-    expected = dense_inference(
-        [Dense(np.array([[1.0, -1, 1]]), np.array([-2.0, 2, 0]), rule, activation)],
-        [[2.0], [0], [-2]],
-    )
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
-
-
 def unchanged(X, before):
     if isinstance(X, gb.Matrix | gb.core.matrix.TransposedMatrix):
         kept = X.isequal(before, check_dtype=True)
@@ -181,7 +166,7 @@ MAKERS = {
 @pytest.mark.parametrize("make_weights", MAKERS.values(), ids=MAKERS.keys())
 @pytest.mark.parametrize("make_features", MAKERS.values(), ids=MAKERS.keys())
 def test_input_kinds(make_weights, make_features):
-    expected = case(11)
+    expected = case(11, bias="mixed vector")
     X = make_features(expected.X)
     before = make_features(expected.X)
     Ws = [make_weights(layer.W) for layer in expected.layers]
@@ -282,19 +267,6 @@ def test_scipy_duplicates_are_summed_and_the_callers_array_is_left_alone(make):
     assert A.nnz == 3
     assert A.data.tolist() == [1, 2, 4]
     assert A.indices.tolist() == [0, 0, 1]
-
-
-def test_bare_matrices_take_one_bias_or_one_per_layer(infer):
-    expected = case(4, bias="mixed vector", clip=None)
-    Ws = [layer.W for layer in expected.layers]
-    Y = infer(Ws, expected.X, bias=[layer.b for layer in expected.layers], dtype="FP32")
-    assert_answer(Y, expected)
-    scalar = case(4, bias="negative", clip=1.0, rule="entries")
-    Y = infer(
-        [layer.W for layer in scalar.layers], scalar.X,
-        bias=-0.1875, clip=1, bias_rule="entries", dtype="FP32",
-    )  # fmt: skip
-    assert_answer(Y, scalar)
 
 
 def test_the_last_activation_of_bare_matrices(infer):

@@ -124,17 +124,6 @@ class Attention(nn.Module):
         return self.down(self.attention(x, x, x)[0])
 
 
-class Listed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.parts = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(2)])
-
-    def forward(self, x):
-        for part in self.parts:
-            x = torch.tanh(part(x))
-        return x
-
-
 def linear(**options):
     return nn.Linear(WIDTH, WIDTH, **options)
 
@@ -158,21 +147,16 @@ def encoder_layer(**options):
 
 MODULES = {
     "linear": (linear, 1),
-    "linear without bias": (lambda: linear(bias=False), 1),
     "masked": (masked, 3),
     "parametrized": (parametrized, 1),
     "tied": (Tied, 2),
     "sequential": (lambda: nn.Sequential(linear(), nn.ReLU(), linear(), nn.ReLU6(), linear()), 3),
     "nested": (lambda: nn.Sequential(nn.Sequential(linear(), nn.ReLU()), Block(), linear()), 4),
     "subclass": (lambda: Named(linear(), nn.ReLU(), linear()), 2),
-    "encoder layer": (encoder_layer, 2),
     "encoder": (lambda: nn.TransformerEncoder(encoder_layer(activation="gelu"), 2), 4),
     "attention": (Attention, 1),
-    "module list": (Listed, 2),
-    "residual": (Block, 2),
     "batch norm": (
         lambda: nn.Sequential(linear(bias=False), nn.BatchNorm1d(WIDTH), nn.ReLU(), linear()), 2),
-    "layer norm": (lambda: nn.Sequential(linear(), nn.LayerNorm(WIDTH), linear()), 2),
     "gelu": (lambda: nn.Sequential(linear(), nn.GELU(), linear(), nn.Hardtanh(0, 1)), 2),
     "dropout": (lambda: nn.Sequential(linear(), nn.ReLU(), nn.Dropout(), linear()), 2),
 }  # fmt: skip
@@ -352,12 +336,6 @@ def compiled(fast, model):
     for grad in (torch.no_grad, torch.enable_grad, torch.inference_mode):
         with grad():
             equal(program(inputs()), model(inputs()))
-    model = copied_model(model)
-    for change in (lambda x: x.mul_(2), lambda x: setattr(x, "data", 0.25 * x.detach())):
-        with torch.no_grad():
-            for x in (*fast.parameters(), *model.parameters()):
-                change(x)
-            equal(program(inputs()), model(inputs()))
     gradients = []
     for each in (program, model):
         x = inputs().requires_grad_()
@@ -419,22 +397,6 @@ def transforms(fast, model):
         with torch.autograd.forward_ad.dual_level():
             dual = torch.autograd.forward_ad.make_dual(x[0], x[1])
             same(lambda m: torch.autograd.forward_ad.unpack_dual(m(dual)).tangent, fast, model)
-
-
-@context
-def changes_of_weights(fast, model):
-    model = copied_model(model)
-    for change in (
-        lambda x: x.mul_(0.5),
-        lambda x: x.copy_(x.roll(1, 0)),
-        lambda x: x[:1].zero_(),
-        lambda x: setattr(x, "data", 2 * x.detach()),
-    ):
-        for m in (fast, model):
-            with torch.no_grad():
-                for x in m.parameters():
-                    change(x)
-        equal(fast(inputs()), model(inputs()))
 
 
 @context
@@ -545,8 +507,6 @@ def test_changes_of_a_container():
         lambda m: m.__delitem__(0),
         lambda m: setattr(m[5], "max_val", 0.25),
         lambda m: setattr(m[0], "bias", None),
-        lambda m: setattr(m[2], "weight", nn.Parameter(0.5 * m[2].weight.detach())),
-        lambda m: m.load_state_dict(sparse(chain(), seed=7).state_dict()),
         lambda m: prune.random_unstructured(m[0], "weight", 0.5),
         lambda m: nn.utils.parametrizations.weight_norm(m[2]),
         lambda m: m[0].half().float(),
@@ -634,6 +594,11 @@ class Custom(nn.Linear):
     pass
 
 
+class Subclass(torch.Tensor):
+    def __deepcopy__(self, memo):
+        return self
+
+
 def test_why_a_layer_stays():
     """One line for each layer."""
     normed = nn.utils.parametrizations.weight_norm(linear())
@@ -641,17 +606,18 @@ def test_why_a_layer_stays():
         older = nn.utils.weight_norm(linear())
     replaced_forward = linear()
     replaced_forward.forward = replaced_forward.forward
-    infinite = linear()
+    infinite, subclass = linear(), linear()
+    subclass._parameters["weight"] = subclass.weight.detach().as_subclass(Subclass)
     model = nn.ModuleList(
         [normed, older, replaced_forward, linear().half(), linear(device="meta"), Custom(256, 256),
-         nn.MultiheadAttention(8, 2), infinite, ]
+         nn.MultiheadAttention(8, 2), infinite, subclass, ]
     )  # fmt: skip
     with torch.no_grad():
         infinite.weight[0, 0] = math.inf
     rows = gt.accelerate(model.eval(), density=1).gbdnn_report
-    assert [x.name for x in rows] == ["0", "1", "2", "3", "4", "5", "6.out_proj", "7"]
+    assert [x.name for x in rows] == ["0", "1", "2", "3", "4", "5", "6.out_proj", "7", "8"]
     whys = ["ParametrizedLinear", "computes its", "computes its", r"float16", "on meta", "Custom",
-            "NonDynamically", "inf"]  # fmt: skip
+            "NonDynamically", "inf", "Subclass"]  # fmt: skip
     for row, why in zip(rows, whys, strict=True):
         assert why in row.why
         assert not row.is_replaced
@@ -700,10 +666,22 @@ class Counting(nn.Module):
         return x * self.calls
 
 
-def test_an_example_compares_the_outputs():
-    model = sparse(nn.Sequential(linear(), Counting()))
+@dataclasses.dataclass
+class Output:
+    logits: object
+
+
+class Wrapped(nn.Sequential):
+    """Its output is in a dataclass."""
+
+    def forward(self, x):
+        return Output([super().forward(x)])
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, Wrapped])
+def test_an_example_compares_the_outputs(kind):
     with pytest.raises(errors.ArgumentError, match="output differs by up to"):
-        gt.accelerate(model, inputs())
+        gt.accelerate(sparse(kind(linear(), Counting())), inputs())
 
 
 def test_a_wrong_result_is_not_used(monkeypatch):
@@ -812,6 +790,14 @@ def stepped(optimizer, **options):
     return change
 
 
+def one_row(model):
+    """A step of an optimizer that leaves the numbers that a call compares."""
+    model.requires_grad_()
+    with torch.enable_grad():
+        model[0](inputs())[:, 3].sum().backward()
+    torch.optim.SGD(model.parameters(), 0.1, fused=True).step()
+
+
 def through_numpy(model):
     view = model[0].weight.detach().numpy()
     view *= 0.5
@@ -827,9 +813,9 @@ def by_vector(model):
 
 
 CHANGES = {
-    "fused Adam": stepped("Adam", fused=True), "fused AdamW": stepped("AdamW", fused=True),
-    "fused SGD": stepped("SGD", fused=True), "foreach Adam": stepped("Adam", foreach=True),
-    "plain SGD": stepped("SGD", foreach=False), "in place": lambda m: m[0].weight.mul_(0.5),
+    "fused Adam": stepped("Adam", fused=True), "foreach Adam": stepped("Adam", foreach=True),
+    "plain SGD": stepped("SGD", foreach=False), "fused step of a row": one_row,
+    "in place": lambda m: m[0].weight.mul_(0.5),
     "one row": lambda m: m[0].weight[3].fill_(1.0),
     "data in place": lambda m: m[0].weight.data.mul_(0.5),
     "data added": lambda m: setattr(m[0].weight, "data", m[0].weight.data.add_(0.01)),
@@ -856,15 +842,6 @@ def test_ways_to_change_weights(name, is_compiled):
             CHANGES[name](m)
         assert not torch.allclose(run(inputs()), before, rtol=0, atol=1e-3)
         equal(run(inputs()), model(inputs()))
-
-
-def test_training_compiles_nothing(monkeypatch):
-    fast = gt.accelerate(chain()).requires_grad_()
-    assert fast._chains
-    monkeypatch.setattr(accelerated, "Chain", None)
-    for _ in range(2):
-        CHANGES["fused Adam"](fast)
-    assert not fast._chains  # of weights that training replaces
 
 
 class Doubling(torch.overrides.TorchFunctionMode):
@@ -958,37 +935,6 @@ def test_restore():
         gt.restore(np.eye(3))
 
 
-@dataclasses.dataclass
-class Output:
-    logits: object
-    others: tuple = ()
-
-
-class Wrapped(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(linear(), Counting())
-
-    def forward(self, x):
-        return Output([self.inner(x)])
-
-
-def test_outputs_in_dataclasses_are_compared():
-    with pytest.raises(errors.ArgumentError, match="output differs by up to"):
-        gt.accelerate(sparse(Wrapped()), inputs())
-
-
-class Subclass(torch.Tensor):
-    def __deepcopy__(self, memo):
-        return self
-
-
-def test_a_weight_of_another_class_is_named():
-    model = sparse(linear())
-    model._parameters["weight"] = model.weight.detach().as_subclass(Subclass)
-    assert "Subclass" in gt.accelerate(model, density=1).gbdnn_report[0].why
-
-
 # -- weights
 
 
@@ -1015,9 +961,6 @@ def test_masks_stay():
         prune.remove(m[2], "weight")
     equal(fast(inputs()), model(inputs()))
     assert list(fast.state_dict()) == list(model.state_dict())
-    model = masked()
-    copied = pickle.loads(pickle.dumps(gt.accelerate(model)))  # noqa: S301
-    equal(copied(inputs()), model(inputs()))
 
 
 def test_no_dense_weights():
@@ -1110,57 +1053,7 @@ def test_save_pretrained(tmp_path, keep_dense):
     assert all(torch.equal(found.state_dict()[k], x) for k, x in bert.state_dict().items())
 
 
-def test_the_trainer_of_transformers(tmp_path):
-    """Its default optimizer is fused."""
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = chain()
-
-        def forward(self, x, labels):
-            return {"loss": self.net(x).sub(labels).square().mean()}
-
-    model = Model().eval()
-    fast, model = gt.accelerate(model).requires_grad_(), copied_model(model).requires_grad_()
-    data = [{"x": random(WIDTH, seed=k), "labels": random(WIDTH)} for k in range(8)]
-    with torch.no_grad():
-        before = fast.net(inputs())
-        for m in (fast, model):
-            options = transformers.TrainingArguments(
-                tmp_path, max_steps=2, learning_rate=0.1, use_cpu=True, report_to=[],
-                save_strategy="no", disable_tqdm=True, max_grad_norm=0,
-            )  # fmt: skip
-            with torch.enable_grad():
-                trainer = transformers.Trainer(m, options, train_dataset=data)
-                trainer.train()
-            assert trainer.optimizer.optimizer.defaults["fused"]
-            m.eval()
-        assert not torch.allclose(fast.net(inputs()), before, rtol=0, atol=1e-3)
-        equal(fast.net(inputs()), model.net(inputs()))
-
-
 # -- random models
-
-
-class Skip(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return x + self.inner(x)
-
-
-class Twice(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.a = self.b = inner
-
-    def forward(self, x):
-        return self.b(torch.tanh(self.a(x)))
 
 
 def random_model(random, width, depth):
@@ -1177,8 +1070,7 @@ def random_model(random, width, depth):
             options += [nn.LayerNorm(here), nn.Identity(), nn.Hardtanh(-1, 1), nn.BatchNorm1d(here)]
             parts.append(options[random.integers(0, len(options))])
         else:
-            inner = random_model(random, here, depth - 1)
-            parts.append([Skip, Twice, nn.Sequential][kind - 7 + random.integers(0, 2)](inner))
+            parts.append(random_model(random, here, depth - 1))
     parts.append(nn.Linear(here, width))
     return nn.Sequential(*parts)
 
