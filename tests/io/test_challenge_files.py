@@ -133,11 +133,9 @@ def test_bits_of_extreme_values(file, dtype):
 def test_fp32_is_rounded_once(file):
     # Just above the midpoint of 1 and the next float32; as float64 it is the midpoint.
     above = "1.000000059604644775390626"
-    file.write_text(f"1\t1\t{above}\n1\t2\t0.5\n")
-    assert read_tsv(file)[0, 0].new().value == np.nextafter(np.float32(1), np.float32(2))
-    # Many zeros in an index change nothing.
-    file.write_text(f"{'0' * 50}1\t1\t{above}\n1\t2\t0.5\n")
-    assert read_tsv(file)[0, 0].new().value == np.nextafter(np.float32(1), np.float32(2))
+    for row in ("1", "0" * 50 + "1"):  # many zeros in an index change nothing
+        file.write_text(f"{row}\t1\t{above}\n1\t2\t0.5\n")
+        assert read_tsv(file)[0, 0].new().value == np.nextafter(np.float32(1), np.float32(2))
 
 
 @pytest.mark.parametrize("dtype", ["BOOL", "INT8", "INT64", "UINT8", "UINT64"])

@@ -28,6 +28,11 @@ def weights(folder):
     ]
 
 
+def refused(error, match, paths, **options):
+    with pytest.raises(error, match=match):
+        io.read_matrix_market(paths, **options)
+
+
 def test_files_come_in_the_order_of_their_numbers(tmp_path):
     square = [np.full((3, 3), float(k)) for k in range(1, 12)]
     net = gbdnn.Network(square)
@@ -46,46 +51,32 @@ def test_files_come_in_the_order_of_their_numbers(tmp_path):
 
 def test_a_folder_with_a_fault(tmp_path):
     io.write_matrix_market(NET, tmp_path)
-    with pytest.raises(errors.ArgumentError, match=r"bias= cannot .*n2-l1-bias.mtx"):
-        io.read_matrix_market(tmp_path, bias=1.0)
-    with pytest.raises(errors.ArgumentError, match=r"^clip must be finite"):
-        io.read_matrix_market(tmp_path, clip=-1)
+    refused(errors.ArgumentError, r"bias= cannot .*n2-l1-bias.mtx", tmp_path, bias=1.0)
+    refused(errors.ArgumentError, r"^clip must be finite", tmp_path, clip=-1)
     with pytest.raises(errors.OutputError, match=r"contains n2-l2.mtx of another network"):
         io.write_matrix_market(NET[:1], tmp_path)
     write(tmp_path, other1=EYE)
-    with pytest.raises(errors.ArgumentError, match="pass prefix=, one of 'n2-l', 'other'"):
-        io.read_matrix_market(tmp_path)
+    refused(errors.ArgumentError, "pass prefix=, one of 'n2-l', 'other'", tmp_path)
     assert io.read_matrix_market(tmp_path, prefix="n2-l").isequal(NET)
     write(tmp_path, **{"n2-l01": EYE})
-    with pytest.raises(
-        errors.ArgumentError, match=r"n2-l01.mtx and n2-l1.mtx have the same number"
-    ):
-        io.read_matrix_market(tmp_path, prefix="n2-l")
+    same = "n2-l01.mtx and n2-l1.mtx have the same number"
+    refused(errors.ArgumentError, same, tmp_path, prefix="n2-l")
     (tmp_path / "n2-l01.mtx").unlink()
     (tmp_path / "n2-l2.mtx").rename(tmp_path / "n2-l3.mtx")
-    with pytest.raises(
-        errors.MissingFileError, match=r"n2-l2.mtx is missing; the folder contains 2"
-    ):
-        io.read_matrix_market(tmp_path, prefix="n2-l")
-    with pytest.raises(errors.MissingFileError, match=r"no layers; expected files"):
-        io.read_matrix_market(tmp_path, prefix="nothing")
-    with pytest.raises(errors.MissingFileError, match="nowhere: no such file or folder"):
-        io.read_matrix_market(tmp_path / "nowhere")
+    missing = "n2-l2.mtx is missing; the folder contains 2"
+    refused(errors.MissingFileError, missing, tmp_path, prefix="n2-l")
+    refused(errors.MissingFileError, "no layers; expected files", tmp_path, prefix="nothing")
+    refused(errors.MissingFileError, "nowhere: no such file or folder", tmp_path / "nowhere")
 
 
 def test_biases(tmp_path):
     io.write_matrix_market(NET, tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 2\n1.0\n2.0\n"})
-    with pytest.raises(errors.ShapeError, match=r"n2-l1.mtx: bias has shape \(2,\)"):
-        io.read_matrix_market(tmp_path)
+    refused(errors.ShapeError, r"n2-l1.mtx: bias has shape \(2,\)", tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 3\nnan\n2.0\n1\n"})
-    with pytest.raises(errors.FormatError, match=r"n2-l1-bias.mtx, line 3: .* not a finite number"):
-        io.read_matrix_market(tmp_path)
+    refused(errors.FormatError, "n2-l1-bias.mtx, line 3: .* not a finite number", tmp_path)
     write(tmp_path, **{"n2-l1-bias": EYE})
-    with pytest.raises(
-        errors.FormatError, match=r"a bias must have one row or one column, not shape \(2, 2\)"
-    ):
-        io.read_matrix_market(tmp_path)
+    refused(errors.FormatError, r"one row or one column, not shape \(2, 2\)", tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} coordinate real general\n3 1 1\n2 1 4\n"})
     assert io.read_matrix_market(tmp_path)[0].bias.tolist() == [0, 4, 0]
     file = tmp_path / ("w" * 246 + "1.mtx")  # too long a name for a bias
@@ -172,8 +163,7 @@ REAL, INTEGER = f"{HEAD} coordinate real general\n", f"{HEAD} coordinate integer
 )  # fmt: skip
 def test_files_with_a_fault(tmp_path, text, message):
     write(tmp_path, w1=text)
-    with pytest.raises(errors.FormatError, match=message):
-        io.read_matrix_market(tmp_path)
+    refused(errors.FormatError, message, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["n3-l1.mtx", "n3-l1-bias.mtx"])
@@ -185,8 +175,7 @@ def test_a_file_truncated_at_every_byte(tmp_path, name):
     data = (tmp_path / name).read_bytes()
     for length in range(len(data)):
         (tmp_path / name).write_bytes(data[:length])
-        with pytest.raises(errors.FormatError, match=name):
-            io.read_matrix_market(tmp_path)
+        refused(errors.FormatError, name, tmp_path)
 
 
 @pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])

@@ -142,63 +142,6 @@ def test_a_zip_archive_that_unpacks_to_more_than_64_mib(tmp_path):
         io.read_features(path)
 
 
-@pytest.mark.frameworks
-def test_a_deflated_file_of_pytorch_that_unpacks_to_more_than_64_mib(tmp_path):
-    torch = pytest.importorskip("torch")
-    plain, path = tmp_path / "plain.pt", tmp_path / "net.pt"
-    torch.save({"a.weight": torch.zeros(4096, 4097)}, plain)
-    with (
-        zipfile.ZipFile(plain) as source,
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target,
-    ):
-        for member in source.infolist():
-            target.writestr(member.filename, source.read(member))
-    with pytest.raises(FormatError, match=TOO_MUCH.format("net.pt", 64 << 20)):
-        io.read_torch(path)
-
-
-def external(onnx, path, shape, **entries):
-    """Write a Gemm whose weights are in w.bin."""
-    W = onnx.TensorProto(name="W", data_type=onnx.TensorProto.FLOAT, dims=shape)
-    W.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in entries.items():
-        W.external_data.add(key=key, value=value)
-    float_, helper = onnx.TensorProto.FLOAT, onnx.helper
-    graph = helper.make_graph(
-        [helper.make_node("Gemm", ["x", "W"], ["y"])], "net",
-        [helper.make_tensor_value_info("x", float_, [None, shape[0]])],
-        [helper.make_tensor_value_info("y", float_, [None, shape[1]])], [W],
-    )  # fmt: skip
-    opset = helper.make_opsetid("", 17)
-    path.write_bytes(helper.make_model(graph, opset_imports=[opset]).SerializeToString())
-
-
-def test_external_data_of_onnx(tmp_path):
-    onnx = pytest.importorskip("onnx")
-    expected = np.arange(16, dtype="<f4").reshape(4, 4)
-    (tmp_path / "w.bin").write_bytes(bytes(8) + expected.tobytes() + bytes(100))
-    external(onnx, tmp_path / "net.onnx", (4, 4), location="w.bin", offset="8", length="64")
-    found = io.read_onnx(tmp_path / "net.onnx")[0].weights.to_dense(fill_value=0)
-    np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize(
-    ("shape", "entries"),
-    [
-        ((1 << 20, 1 << 20), {}),
-        ((4, 4), {"offset": "40"}),
-        ((4, 4), {"location": "nothing"}),
-        ((4, 4), {"location": "../w.bin"}),
-    ],
-)
-def test_external_data_of_onnx_with_a_fault(tmp_path, shape, entries):
-    onnx = pytest.importorskip("onnx")
-    (tmp_path / "w.bin").write_bytes(bytes(100))
-    external(onnx, tmp_path / "net.onnx", shape, **({"location": "w.bin"} | entries))
-    with pytest.raises(FormatError, match=r"net\.onnx: "):
-        io.read_onnx(tmp_path / "net.onnx")
-
-
 NOT_WHAT_THEY_SAY = {
     "pull": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "git lfs pull"),
     "html": (b"\n<!DOCTYPE html><html>", "an HTML page"),
