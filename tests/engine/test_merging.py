@@ -153,3 +153,16 @@ def test_flags(flag, monkeypatch):
     stats = []
     gbdnn.infer(net, X, deduplicate=flag, callback=stats.append)
     assert (gbdnn.inference.per_layer(stats)["distinct"][-1] == 200) == (not flag)
+
+
+@pytest.mark.parametrize("density", [0.3, 1.0])
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_dense_answers_count_the_entries_of_all_equal_inputs(engine, density, monkeypatch):
+    narrow(monkeypatch)
+    rng = np.random.default_rng(0)
+    net = [np.eye(20, dtype="f4")] * 2 + [(rng.random((20, 30)) < density).astype("f4")]
+    X = np.where(rng.random((7, 20)) < 0.2, rng.random((7, 20)), 0).astype("f4")[np.arange(200) % 7]
+    found, expected = (gbdnn.infer(net, X, engine=engine, deduplicate=d) for d in (True, False))
+    assert found.ss.format == expected.ss.format == ("bitmapr" if density < 1 else "fullr")
+    assert found.isequal(expected)
+    assert found.nvals == np.count_nonzero(found.to_dense(fill_value=0))

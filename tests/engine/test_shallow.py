@@ -460,6 +460,8 @@ def test_a_compiled_network():
     np.testing.assert_array_equal(run(x), run(x[np.newaxis])[0])
     np.testing.assert_array_equal(run(x.tolist()), run(x))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(run))(x), run(x))  # noqa: S301
+    forced = gbdnn.compile(net, nthreads=2, engine="fused")
+    assert repr(pickle.loads(pickle.dumps(forced))) == repr(forced)  # noqa: S301
     first = run(x)
     kept = first.copy()
     run(-x)
