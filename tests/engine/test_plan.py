@@ -85,11 +85,11 @@ def test_what_runs_is_what_is_planned(monkeypatch, on):
     note(Stream, "call", lambda _, lanes: {"workers": len(lanes)})
     note(FusedSingle, "run", lambda single, *_: {"threads_each": single._job._count})
     note(FusedShares, "run", lambda shares, *_: {"threads_each": shares._job._count})
-    note(Stream, "begin", lambda _, X, width, *__: {"width": width, "inputs": len(X)})
+    note(Stream, "begin", lambda _, X, width, *__: {"width": width})
     note(DenseRows, "dense_rows", lambda _, start, stop: {"width": stop - start})
     on("Zen 5, 8 cores")
-    sizes = (24, 30, 18), (40, 40, 40, 40, 9), (200, 150)
-    nets = [network(pruned(each, (0.5,))) for each in sizes]
+    shapes = (24, 30, 18), (40, 40, 40, 40, 9), (200, 150)
+    nets = [network(pruned(shape, (0.5,))) for shape in shapes]
     found = set()
     for _ in range(300):
         # NetworkFacts are kept; the rules below are asked by each call.

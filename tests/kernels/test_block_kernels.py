@@ -8,11 +8,11 @@ import pytest
 import scipy.sparse as sp
 from conftest import narrow, network, regrouped
 from networks import dying
-from oracles import dense_inference
+from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.kernels import blocks, full, full_chain
+from gbdnn.kernels import blocks, full
 
 
 @pytest.mark.pairwise
@@ -44,26 +44,23 @@ def test_survivors_that_were_poured_together_use_no_wider_block_than_they_need(m
     assert widths[-1] == 80  # 60 survivors
 
 
-def test_survivors_within_a_window_of_layers_of_several_widths(monkeypatch):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_dead_inputs_leave_within_a_window_of_layers_of_several_widths(engine):
+    """As soon as it pays: the first six layers are one window."""
     rng, widths = np.random.default_rng(0), [300, 200, 400, 250, 350, 280, 320]
     layers = [
-        (np.abs(rng.normal(size=pair)) * (rng.random(pair) < 0.2)).astype("f4")
+        Dense(np.abs(rng.normal(size=pair)) * (rng.random(pair) < 0.2), -1.0)
         for pair in itertools.pairwise(widths)
     ]
     X = np.where(np.arange(240)[:, None] % 8 == 0, 1, 1e-3) * rng.random((240, 300))
-    net = gbdnn.Network([gbdnn.Layer(W, -1.0) for W in layers])
-    moved, within = full_chain.FullChain._moved, []
-    monkeypatch.setattr(
-        full_chain.FullChain, "_moved",
-        lambda chain, Y, keep, k, buffers: (within.append(k), moved(chain, Y, keep, k, buffers))[1],
-    )  # fmt: skip
-    Y = gbdnn.infer(net, X.astype("f4"), engine="full", deduplicate=False, nthreads=1)
-    assert set(within) & {1, 2, 3, 4, 5}
-    expected = X.astype("f4")
-    for W in layers:
-        expected = np.maximum(expected @ W - 1, 0)
-    assert 0 < np.count_nonzero(expected.any(axis=1)) == len(gbdnn.categories(Y)) < 240
-    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-4)
+    expected, records = dense_inference(layers, X), []
+    Y = gbdnn.infer(
+        network(layers), X, engine=engine, deduplicate=False, callback=records.append
+    ).to_dense(fill_value=0)
+    inputs = gbdnn.inference.per_layer(records)["inputs"]
+    alive = np.count_nonzero(expected.any(axis=1))
+    assert inputs[0] == 240 > inputs[4] >= alive > 0
+    np.testing.assert_allclose(Y, expected, rtol=1e-4)
 
 
 def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():

@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse as sp
 from built import SHAPES, kernels
 from conftest import network
-from networks import dying
 from oracles import Dense, dense_inference
 
 import gbdnn
@@ -112,19 +111,6 @@ def test_a_sum_that_is_not_finite_is_found_in_its_layer(dtype, sign, at, column)
         X[at] = 2
         with pytest.raises(errors.NonFiniteError, match="layer 1"):
             answer(way, net, X)
-
-
-@BOTH
-def test_dead_inputs_leave_on_the_way(dtype):
-    """Within the layers of one compiled call, as soon as it pays."""
-    layers, X = dying(960, at=1, survivors=range(0, 960, 16))
-    records = []
-    net, options = network(layers, dtype), {"engine": "fused", "deduplicate": False}
-    Y = gbdnn.infer(net, X, callback=records.append, **options)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense_inference(layers, X))
-    table = gbdnn.inference.per_layer(records)
-    assert table["inputs"][0] == 960
-    assert table["inputs"][5] < 240
 
 
 @BOTH
