@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import network, regrouped, uncompiled
-from networks import pruned
+from networks import as_iso, pruned
 from oracles import Dense, dense_inference
 
 import gbdnn
@@ -65,9 +65,10 @@ def test_values(dtype, count, sizes, densities):
 
 
 @BOTH
-def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
+@pytest.mark.parametrize("layers", [MIXED, [*map(as_iso, MIXED)]], ids=["distinct", "iso"])
+def test_the_same_bits_however_many_inputs_and_threads(layers, dtype, monkeypatch):
     """In a block of any width, alone, and regrouped; neurons in their own order."""
-    net = network(MIXED, dtype)
+    net = network(layers, dtype)
     X = inputs(300, 50)
     monkeypatch.setattr(costs, "HAND_OVER", 0.0)
     run = gbdnn.compile(net, nthreads=3)
@@ -113,17 +114,6 @@ def test_an_answer_larger_than_the_memory_takes_the_general_run():
     for memory, is_single in (("4MiB", True), ("2MiB", False)):
         plan = gbdnn.plan(net, X, memory=memory, engine="fused")
         assert plan.is_single_window == is_single
-
-
-@BOTH
-def test_a_single_input_where_all_edges_have_one_weight(dtype):
-    """One value is stored for all of them."""
-    random = np.random.default_rng(2)
-    W = gb.Matrix.from_coo(*np.nonzero(random.random((50, 200)) < 0.1), 0.3, nrows=50, ncols=200)
-    run = gbdnn.compile([W], bias=-0.1, dtype=dtype, nthreads=1)
-    whole = run(inputs(20, 50))
-    assert 0.2 < np.count_nonzero(whole) / whole.size < 0.8
-    np.testing.assert_array_equal([run(x) for x in inputs(20, 50)], whole)
 
 
 @pytest.fixture

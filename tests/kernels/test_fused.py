@@ -1,14 +1,13 @@
 """What only the fused kernel has: tiles, pairs of neurons, one value for all edges."""
 
 import itertools
-from dataclasses import replace
 
-import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from built import SHAPES, kernels
 from conftest import network
+from networks import as_iso
 from oracles import Dense, dense_inference
 
 import gbdnn
@@ -49,13 +48,6 @@ def features(random, inputs, neurons):
     X = random.normal(0, 1, (inputs, neurons)).astype("f4").astype("f8")
     X[random.random(X.shape) < 0.5] = 0
     return X
-
-
-def as_iso(layer):
-    """The same layer, with one stored value for all edges."""
-    rows, columns = np.nonzero(layer.W)
-    W = gb.Matrix.from_coo(rows, columns, layer.W.max(), nrows=len(layer.W), ncols=len(layer.W.T))
-    return replace(layer, W=W)
 
 
 # In a single window, a block at a time, and from sparse rows.

@@ -1,7 +1,9 @@
 """Networks with a property that tests need."""
 
 import itertools
+from dataclasses import replace
 
+import graphblas as gb
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -59,6 +61,13 @@ def pruned(sizes, densities, *, bias=0.05):
         W, b = (np.asarray(a, "f4").astype("f8") for a in (W, b))
         layers.append(Dense(W, b, activation="identity" if k == len(sizes) - 2 else "relu"))
     return layers
+
+
+def as_iso(layer):
+    """The same layer, with one stored value for all edges."""
+    rows, columns = np.nonzero(layer.W)
+    W = gb.Matrix.from_coo(rows, columns, layer.W.max(), nrows=len(layer.W), ncols=len(layer.W.T))
+    return replace(layer, W=W)
 
 
 @st.composite
