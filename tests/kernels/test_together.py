@@ -83,13 +83,18 @@ def test_calls_for_which_no_thread_can_be_started_keep_nothing(monkeypatch, team
     assert len(together._unused) == 1
 
 
-def test_a_helper_that_cannot_begin_raises_for_the_caller(monkeypatch):
+@pytest.mark.parametrize("call", [
+    lambda: together.startable(2),
+    lambda: threads_module.on_threads(2, lambda _: None, stop=lambda: None),
+])  # fmt: skip
+def test_a_helper_that_cannot_begin_raises_for_the_caller(call, monkeypatch):
     def fail():
         raise MemoryError("no more")
 
     monkeypatch.setattr(threads_module, "unbind", fail)
+    monkeypatch.setattr(threads_module, "_idle", [])
     with pytest.raises(MemoryError, match="no more"):
-        together.startable(2)
+        call()
 
 
 def test_helpers_that_sleep_wake_on_other_cores(monkeypatch, teams):
