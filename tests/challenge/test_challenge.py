@@ -21,18 +21,15 @@ def problem():
     return challenge.generated(1024, 12, inputs=300, seed=2)
 
 
-def dense_categories(problem):
+@pytest.fixture(scope="module")
+def truth(problem):
+    """The categories of the dense oracle."""
     layers = [
         Dense(layer.weights.to_dense(fill_value=0), layer.bias, "entries", "relu", layer.clip)
         for layer in problem.network
     ]
     Y = dense_inference(layers, problem.features.to_dense(fill_value=0))
     return np.flatnonzero(Y.any(axis=1))
-
-
-@pytest.fixture(scope="module")
-def truth(problem):
-    return dense_categories(problem)
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,11 @@ from gbdnn.challenge.machine import compiled_kernels
 from gbdnn.kernels.compiled import loading
 
 
-def facts(capsys):
-    gbdnn.show_versions()
-    return dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-
-
 def test_versions_and_settings_are_shown(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("SECRET", "hidden")
-    found = facts(capsys)
+    gbdnn.show_versions()
+    found = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert (found["gbdnn"], found["numpy"]) == (gbdnn.__version__, np.__version__)
     assert found["SuiteSparse:GraphBLAS"].count(".") == 2
     assert found["OMP_NUM_THREADS"] == "3"

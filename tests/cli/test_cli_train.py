@@ -43,19 +43,12 @@ def folder(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module")
-def trained(folder, tmp_path_factory):
-    """The store and standard output of a network that was trained with IDX files."""
-    out = tmp_path_factory.mktemp("trained") / "net"
+def test_as_in_python(folder, tmp_path):
+    out = tmp_path / "net"
     printed = well(
         "train", folder / "images-idx3-ubyte", folder / "labels-idx1-ubyte", "-o", out, *FEW,
         "--optimizer", "adam", "--learning-rate", 0.01, "--epochs", 12, "--validation", 0.2,
     )  # fmt: skip
-    return out, printed
-
-
-def test_as_in_python(trained, folder):
-    out, printed = trained
     *lines, last = printed.splitlines()
     epochs = [EPOCH.fullmatch(line) for line in lines]
     assert [int(each[1]) for each in epochs] == list(range(12))

@@ -155,7 +155,6 @@ def test_byte_order_does_not_matter(given, expected):
     ("bias", "rule", "activation", "revives"),
     [
         (0.25, "all", "relu", True),
-        (0.0, "all", "relu", False),
         (-0.25, "all", "relu", False),
         (-0.25, "all", "identity", True),
         (0.0, "all", "identity", False),

@@ -1,6 +1,5 @@
 """Every benchmark runs on a tiny problem, and what is computed from times is right."""
 
-import ctypes
 import importlib
 import os
 import subprocess
@@ -126,46 +125,10 @@ def test_the_sparse_kernel_has_the_bits_of_lagraphs_loop(script):
         assert found.isequal(lagraph.infer(lagraph.prepare(net), X))
 
 
-def test_tiles_of_inputs_through_all_layers(script):
-    """With a product in NumPy instead of a library's; the last tile is not full."""
-    pytest.importorskip("ziglang")
-    tiled, problems = script("tiled_programs"), script("dense_problems")
-    problem = problems.random_problem("40-50x2-10@20", 300, 0)
-    weights = {}
-
-    def prepared(W):
-        weights[len(weights) + 1] = W
-        return ctypes.c_void_p(len(weights))
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, *2 * [ctypes.POINTER(ctypes.c_float)])
-    def product(key, Y, Z):
-        n, m = weights[key].shape
-        out = np.ctypeslib.as_array(Z, (m, 128))
-        np.matmul(weights[key].T, np.ctypeslib.as_array(Y, (n, 128)), out=out)
-
-    ready = tiled._program(problem, prepared, product, width=128)
-    for nthreads in (1, 3):
-        Y = ready(nthreads)(problem.features)
-        np.testing.assert_allclose(Y, problem.answer(300), rtol=1e-4, atol=1e-5)
-    assert len({*problem.answer(300).argmax(1)}) > 1
-
-
 def test_shapes_of_dlmc(script):
     specs = script("options")._valid(["784-10@5", "dlmc-transformer"])
     assert len(specs) == 1 + 3 * 7
     assert {"784-10@5", "512-2048@2", "512-512@50"} < {*specs}
-
-
-def test_array_programs_find_the_categories(script):
-    peers, problems = script("peers"), script("problems")
-    problem = problems.Choice(1024, 6, 200).build()
-    truth, _ = problems.true_categories(problem)
-    programs = [peers.arrays(problem)]
-    if importlib.util.find_spec("torch"):
-        programs.append(peers.torch_csr(problem))
-    for ready in programs:
-        for batch in (64, 200):
-            np.testing.assert_array_equal(ready(1, batch, 200)(), truth)
 
 
 def test_the_readme_names_every_script():
