@@ -6,6 +6,7 @@ import math
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 
@@ -386,6 +387,22 @@ def test_compiled_graphs():
         near(one, other)
 
 
+@pytest.mark.parametrize("batch", [0, 1, 5, 40, 100])
+def test_shapes_without_data_are_those_of_results(batch):
+    parts = layer(20, 30), layer(30, 7)
+    x = torch.randn(batch, 20, dtype=torch.float64)
+    values, biases, crow, col = (
+        [getattr(part, name).detach() for part in parts]
+        for name in ("values", "bias", "crow_indices", "col_indices")
+    )
+    lists = crow, col, [True, False]
+    out, memory = passes._operator(x, values, biases, *lists)
+    given = out, memory, values, *lists, 20, True
+    check = partial(torch.library.opcheck, test_utils="test_faketensor")
+    check(passes._operator, (x, values, biases, *lists))
+    check(passes._back_operator, given)
+
+
 def test_what_is_not_supported_is_an_error():
     part = layer(20, 7)
     x = torch.randn(5, 20, dtype=torch.float64)
@@ -544,6 +561,12 @@ def test_gradients_of_all_weights_are_those_of_all_uses():
         same(model[0])
         assert len(patterns_of(model[0])[0].uses) == 2  # and no buffers of earlier passes
     model[4](x)
+    with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
+        model[4].rewire(0.1, "gradient")
+    first, second = model(x), model(x)
+    first.sum().backward()
+    model[0](x)  # uses the buffers of that pass
+    second.sum().backward()
     with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
         model[4].rewire(0.1, "gradient")
 

@@ -13,6 +13,7 @@ from training_oracle import Oracle
 
 import gbdnn
 from gbdnn import errors, training
+from gbdnn.kernels import costs
 
 OPTIMIZERS = {
     "sgd": (training.SGD(0.05), {}),
@@ -669,6 +670,18 @@ def test_divergence_in_a_later_epoch_names_it_and_its_layer():
     with pytest.raises(errors.DivergenceError, match=r"epoch 2, layer \d") as caught:
         gbdnn.train(good, X, y * 1e25, epochs=2)
     assert len(caught.value.run.history) == 2
+
+
+@pytest.mark.parametrize("at", [0, 199])
+def test_a_gradient_that_is_too_large_in_any_panel_changes_no_weight(at, monkeypatch):
+    monkeypatch.setattr(costs, "training_panel_rows", lambda _edges, nrows, _ncols: min(nrows, 50))
+    W = np.where(np.arange(600).reshape(200, 3) % 7, 0.1, 0).astype("f4")
+    X, y = np.zeros((20, 200), "f4"), np.ones((20, 3), "f4")
+    X[:, at], W[at] = 1e35, 1e-36
+    net = gbdnn.Network([gbdnn.Layer(W, activation="identity")])
+    with pytest.raises(errors.DivergenceError, match="epoch 0") as caught:
+        gbdnn.train(net, X, y, epochs=1, batch_size=20)
+    assert caught.value.run.network[0].W.isequal(net[0].W)
 
 
 # -- patterns -----------------------------------------------------------------------------------
