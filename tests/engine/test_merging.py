@@ -47,6 +47,22 @@ def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
     assert live[True] == live[False]
 
 
+@ENGINES
+def test_records_of_layers_whose_dead_inputs_a_later_one_revives(engine):
+    rng = np.random.default_rng(0)
+    W = [(rng.random((30, 30)) < 0.2) * rng.integers(-4, 5, (30, 30)) / 4 for _ in range(3)]
+    Y = (rng.random((90, 30)) < 0.1) * np.arange(1.0, 31)
+    layers = [gbdnn.Layer(w, b, bias_rule="all") for w, b in zip(W, (-4, -4, 0.5), strict=True)]
+    stats, expected = [], []
+    gbdnn.infer(layers, Y, engine=engine, callback=stats.append)
+    for layer, w in zip(layers, W, strict=True):
+        Y = np.maximum(Y @ w + layer.bias, 0)
+        expected.append((np.count_nonzero(Y.any(axis=1)), np.count_nonzero(Y)))
+    assert 0 < expected[0][0] < 90
+    table = gbdnn.inference.per_layer(stats)
+    assert [*zip(table["alive"], table["entries"], strict=True)] == expected
+
+
 @pytest.mark.parametrize("engine", ["full", "fused"])
 def test_equal_inputs_in_different_blocks_become_one(engine, monkeypatch):
     narrow(monkeypatch)
