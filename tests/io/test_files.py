@@ -135,6 +135,7 @@ def test_a_full_device():
 def test_a_fifo_is_written_directly(tmp_path):
     path = tmp_path / "fifo"
     os.mkfifo(path)
+    require_writable(path)  # without opening it, which would wait for a reader
     got = []
     reader = threading.Thread(target=lambda: got.append(path.read_bytes()), daemon=True)
     reader.start()
