@@ -239,11 +239,12 @@ def _diagonal(D: gb.Matrix, ncols: int) -> gb.Vector:
 
 
 def _gain(columns: SparseRows) -> float:
-    """Return ``max_j sum_i |W(i, j)|``."""
+    """Return ``max_j sum_i |W(i, j)|``, infinity if that is too large for FP64."""
     degrees = columns.degrees
     if not degrees.any():
         return 0.0
     if columns.is_iso:
         return float(degrees.max()) * abs(float(columns.values[0]))
     starts = columns.indptr.view(np.int64)[:-1][degrees > 0]
-    return float(np.add.reduceat(np.abs(columns.values, dtype=np.float64), starts).max())
+    with np.errstate(over="ignore"):
+        return float(np.add.reduceat(np.abs(columns.values, dtype=np.float64), starts).max())

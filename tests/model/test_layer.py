@@ -85,6 +85,7 @@ def test_gain_is_the_largest_column_sum():
     assert Layer(W).gain == 3
     assert Layer(np.array([[1.0], [-2.0]])).gain == 3
     assert Layer(np.zeros((2, 2))).gain == 0
+    assert Layer(np.full((2, 1), 1e308)).gain == np.inf  # without a warning
 
 
 def test_astype():
