@@ -3,6 +3,7 @@
 import graph_oracle as oracle
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import gbdnn
 from gbdnn import graph
@@ -12,19 +13,23 @@ nn = pytest.importorskip("torch_geometric.nn")
 
 pytestmark = pytest.mark.frameworks
 
-GRAPHS = {  # options of `random_graph`, whose graphs have isolated nodes and hubs
-    "directed": {"loops": False}, "undirected": {"loops": False, "directed": False}, "loops": {},
-    "one node": {"nodes": 1, "loops": False}, "no edge": {"edges": 0.0},
-}  # fmt: skip
+GRAPHS = {  # of an adjacency matrix with loops, isolated nodes and hubs
+    "loops": lambda A: A,
+    "no loops": lambda A: A & ~np.eye(len(A), dtype=bool),
+    "undirected": lambda A: A | A.T,
+    "no edge": np.zeros_like,
+    "one node": lambda A: A[:1, :1] & False,
+}
 
 
 @pytest.fixture(params=GRAPHS)
 def case(request):
     """A graph in which G(i, j) is an edge from i to j, and features."""
     torch.manual_seed(0)
-    rng, options = np.random.default_rng(0), {"nodes": 60} | GRAPHS[request.param]
-    G = oracle.random_graph(rng, **options).astype(bool)
-    return G, rng.normal(size=(options["nodes"], 12)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    A = oracle.random_graph(rng, 60).toarray() != 0
+    G = sp.csr_array(GRAPHS[request.param](A))
+    return G, rng.normal(size=(G.shape[0], 12)).astype(np.float32)
 
 
 def edges(G):
