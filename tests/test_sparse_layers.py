@@ -477,6 +477,7 @@ def test_dense_and_back():
     part = gt.SparseLinear.from_dense(linear)
     assert len(part.values) == 27
     assert not part.training
+    assert not part.to_dense().training
     assert torch.equal(part.to_dense().weight, linear.weight)
     assert torch.equal(part.weight.to_dense(), linear.weight)
     assert part.weight.values().data_ptr() == part.values.data_ptr()

@@ -132,6 +132,7 @@ def masked():
     model = sparse(nn.Sequential(linear(), nn.Tanh(), linear(), nn.ReLU(), linear()))
     for k in (0, 2):
         prune.random_unstructured(model[k], "weight", 0.5)
+    prune.random_unstructured(model[2], "bias", 0.5)
     return model
 
 
@@ -284,7 +285,7 @@ def interface(fast, model):
         ours, theirs = fast.get_submodule(name), model.get_submodule(name)
         assert isinstance(ours, type(theirs)) or "parametrized" in str(type(theirs)).lower()
         attributes = {x for x in dir(theirs) if not x.startswith("_")}
-        assert attributes <= set(dir(ours)) | {"weight"}
+        assert attributes <= set(dir(ours)) | {"weight", "bias"}
         if isinstance(theirs, nn.Linear):
             assert ours.weight.dtype == theirs.weight.dtype
             assert torch.equal(ours.weight, theirs.weight)

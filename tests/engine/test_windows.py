@@ -16,6 +16,7 @@ from oracles import case, dense_inference
 import gbdnn
 from gbdnn import errors
 from gbdnn.engine.plan import layer_bytes
+from gbdnn.kernels import costs
 from gbdnn.kernels.fused_chain import FusedWindow
 
 BLOCKS = pytest.mark.parametrize("engine", ["full", "fused"])
@@ -304,6 +305,21 @@ def test_each_thread_of_a_team_has_a_block(is_dense, reads):
     gbdnn.infer(network(made, "FP32"), features, engine="fused", deduplicate=False, nthreads=8)
     assert {threads for _, threads in reads} == {2}
     assert max(blocks for blocks, _ in reads) >= 2
+
+
+@pytest.mark.parametrize("engine", ["auto", "graphblas"])
+def test_dead_inputs_that_a_later_layer_revives_leave_blocks(engine, monkeypatch):
+    """Blocks become sparse rows after layer 0, where half of the inputs are dead."""
+    narrow(monkeypatch)
+    monkeypatch.setattr(costs, "CONVERT", 0.0)
+    monkeypatch.setattr(costs, "sparse_layer", lambda inputs, entries, *_: 1e9 * (entries > 9e2))
+    layers = [gbdnn.Layer(np.eye(30), b, bias_rule="all") for b in (-0.5, 0.0, 0.25)]
+    X = np.full((90, 30), 0.25)
+    X[::2, :3] = 2
+    records = []
+    Y = gbdnn.infer(layers, X, engine=engine, callback=records.append)
+    assert len({record.kernel for record in records}) == 2
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.maximum(X - 0.5, 0) + 0.25)
 
 
 # Errors
