@@ -12,7 +12,7 @@ import gbdnn
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.runtime.threads import available
 from gbdnn.thread_scaling import Run, Scaling, in_context, measure
-from gbdnn.thread_scaling.study import interval, serial_share
+from gbdnn.thread_scaling.study import interval
 
 # Seconds of seven rounds, as they were measured.
 SECONDS = {
@@ -94,12 +94,6 @@ def test_the_serial_share_is_fitted_from_four_numbers_of_threads():
             for each in times.T
         ]
         assert found[program] == pytest.approx((np.median(shares), min(shares), max(shares)))
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
-def test_amdahls_law(share):
-    n = np.array([1, 2, 4, 8, 16])
-    assert serial_share(n, 1 / (share + (1 - share) / n)) == pytest.approx(share)
 
 
 def test_disturbed_rounds_do_not_count():

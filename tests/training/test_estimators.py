@@ -88,13 +88,6 @@ def test_digits(model):
     assert model.n_iter_ == len(model.history_) == 100
 
 
-def test_equal_seeds_equal_bits(model):
-    again = clone(model).set_params(n_jobs=2).fit(X, Y)
-    assert again.network_.isequal(model.network_)
-    other = clone(model).set_params(random_state=1, epochs=1).fit(X, Y)
-    assert not other.network_.isequal(model.network_)
-
-
 def test_parts_without_some_labels():
     model = SparseClassifier(**SMALL)
     order = np.argsort(Y % 5, kind="stable")
@@ -436,9 +429,7 @@ def test_several_labels_per_input(kind):
             call()
 
 
-def test_decision_function(model):
-    z = model.decision_function(X_TEST)
-    assert np.array_equal(model.classes_[z.argmax(axis=1)], model.predict(X_TEST))
+def test_decision_function_of_two_classes():
     two = SparseClassifier(**SMALL, epochs=2).fit(X, Y > 4)
     z, p = two.decision_function(X_TEST), two.predict_proba(X_TEST)
     assert z.shape == (len(X_TEST),)

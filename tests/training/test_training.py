@@ -713,8 +713,6 @@ def test_initial_weights_have_the_variance_of_he():
     values = net[0].W.to_dense(fill_value=0)
     scaled = values * np.sqrt(degrees / 2)
     assert np.std(scaled[values != 0]) == pytest.approx(1, rel=0.02)
-    assert net.isequal(training.erdos_renyi([500, 400, 10], 0.2, seed=3))
-    assert not net.isequal(training.erdos_renyi([500, 400, 10], 0.2, seed=4))
     assert training.erdos_renyi([5, 4], 0.5, dtype="FP64").dtype == np.float64
 
 
