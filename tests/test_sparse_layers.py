@@ -424,6 +424,7 @@ def test_what_is_not_supported_is_an_error():
     for wrong, kind, match in (
         (x.float(), errors.ArgumentError, "float32"), (x.to("meta"), errors.ArgumentError, "meta"),
         (x[:, 1:], errors.ShapeError, r"\(5, 19\), expected \(\.\.\., 20\)"),
+        (x[0, 0], errors.ShapeError, r"\(\), expected"),
         (x.to_sparse(), errors.ArgumentError, "CPU"),
     ):  # fmt: skip
         with pytest.raises(kind, match=match):

@@ -104,6 +104,11 @@ def test_disturbed_rounds_do_not_count():
     assert row(of, "fused", 2)["seconds"] == pytest.approx(np.median(kept))
     assert row(of, "fused", 2)["rounds"] == 5
     assert "rounds [1, 4] disturbed" in repr(of)
+    for cores, disturbed in ((1, [1, 4, 6]), (16, [1])):  # a quarter of a core, or 5 %
+        assert (
+            replace(study((0.0, 1.0, 0, 0, 0.5, None, 0.3)), machine={"cores": cores}).disturbed
+            == disturbed
+        )
 
 
 def test_no_conclusions_from_disturbed_rounds():
