@@ -303,6 +303,28 @@ def test_a_step_is_the_gradient(sizes, density, inputs, seed):
         assert np.abs(step + gradients[k]).max() < 1e-9 * (1 + np.abs(gradients[k]).max())
 
 
+@pytest.mark.parametrize("batch", [50, 64, 150, 200])
+def test_an_adjustment_gets_the_gradient_of_all_weights(batch):
+    """Of the last minibatch, whether it is a full one or not."""
+    seen = []
+
+    class Compare:
+        every = 1
+
+        def adjust(self, layers, context):
+            for k, layer in enumerate(layers):
+                found = context.gradient(k).ravel()[layer.numbers]
+                np.testing.assert_allclose(found, layer.numbered(layer.gradient), atol=1e-9)
+                seen.append(found.any())
+            return layers
+
+    net = network((30, 40, 5), 0.3, "FP64")
+    X, y = data(net, 200)
+    gbdnn.train(net, X, y, epochs=1, batch_size=batch, adjustments=Compare())
+    assert len(seen) == 2 * -(-200 // batch)
+    assert all(seen)
+
+
 # -- bits ---------------------------------------------------------------------------------------
 
 
