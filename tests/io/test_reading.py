@@ -8,6 +8,7 @@ import importlib.util
 import lzma
 import os
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -89,6 +90,42 @@ def test_damaged_onnx(tmp_path):
         path.write_bytes(bad)
         with pytest.raises(FormatError, match=r"net\.onnx: is not a valid ONNX model"):
             io.read_onnx(path)
+
+
+EYE = gbdnn.Network([gbdnn.Layer(np.eye(4), -0.5)])
+
+
+def saved_run(path):
+    gbdnn.save(gbdnn.train(EYE, np.eye(4), [0, 1, 2, 3], epochs=1), path)
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "write", "inner"),
+    [
+        ("numpy", "x.npy", lambda path: np.save(path, np.eye(4)), "io.numpy_files._numbers"),
+        ("onnx", "x.onnx", lambda path: io.write_onnx(EYE, path), "io.frameworks.onnx.read_graph"),
+        pytest.param(
+            "torch", "net.pt", lambda path: io.write_torch(EYE, path, lossy=True),
+            "io.frameworks.torch._state_of", marks=pytest.mark.frameworks,
+        ),
+        ("safetensors", "store", lambda path: gbdnn.save(EYE, path), "io.store.shards._size"),
+        ("safetensors", "run", saved_run, "training.checkpoint._checksum"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_gbdnn_is_not_a_damaged_file(tmp_path, monkeypatch, package, name, write, inner):
+    pytest.importorskip(package)
+    path, read = tmp_path / name, io.read_features if name == "x.npy" else gbdnn.load
+    if name == "net.pt":
+        read = partial(gbdnn.load, activation="relu")
+    write(path)
+    read(path)
+
+    def wrong(*_, **__):
+        raise TypeError("a fault of gbdnn")
+
+    monkeypatch.setattr(f"gbdnn.{inner}", wrong)
+    with pytest.raises(TypeError, match=r"^a fault of gbdnn$"):
+        read(path)
 
 
 # gzip
