@@ -229,6 +229,9 @@ def test_a_network_and_bare_matrices():
     single = graph.infer([W], case.X, case.A, dtype="FP32")
     assert single.dtype == "FP32"
     np.testing.assert_allclose(single.to_dense(fill_value=0), expected, atol=1e-5)
+    alone = graph.infer([graph.Convolution(self_weights=W)], case.X, case.A, dtype="FP32")
+    np.testing.assert_allclose(alone.to_dense(fill_value=0), np.maximum(case.X @ W, 0), atol=1e-5)
+    assert graph.infer([], case.X, case.A, dtype="FP32").dtype == "FP32"
     X = case.X.copy()
     Y = graph.infer([], X, case.A)
     assert Y.isequal(gb.Matrix.from_dense(case.X))
