@@ -145,8 +145,10 @@ def test_layers_of_one_width_leave_features_as_they_are(own, given, engine):
         ((20, 30), False, 1.0, "stored"),
     ],
 )
-def test_features_and_memory(shape, own, density, kind, engine, tmp_path):
+def test_features_and_memory(shape, own, density, kind, engine, tmp_path, monkeypatch):
     """Blocks of nodes give the same answer; what cannot hold a block is refused with the bytes."""
+    monkeypatch.setattr(gather, "SHARE", 2)
+    monkeypatch.setattr(gather, "HEAVY", 1)  # most rows are in pieces
     rng = np.random.default_rng(0)
     A = oracle.random_graph(rng, 400)
     X = np.where(rng.random((400, shape[0])) < 0.5, rng.normal(size=(400, shape[0])), 0)
