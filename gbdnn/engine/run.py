@@ -265,7 +265,10 @@ class _Run:
 
         if position is not None:
             blocks = self._each(placed, range(len(blocks)))
-        parts = [blocks] if self._is_compiled(window) else [[Y] for Y in blocks]
+        parts = [[Y] for Y in blocks]
+        if self._is_compiled(window):
+            count = min(self._callers, len(blocks)) if window.ends else 1  # they write the answer
+            parts = [blocks[k::count] for k in range(count)]
         return self._through(window, deque(parts), lambda passing, some: passing.blocks(some))
 
     def _is_compiled(self, window: _Window) -> bool:

@@ -15,6 +15,7 @@ from oracles import case, dense_inference
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.plan import layer_bytes
 from gbdnn.kernels import costs
 from gbdnn.kernels.fused_chain import FusedWindow
@@ -320,6 +321,16 @@ def test_dead_inputs_that_a_later_layer_revives_leave_blocks(engine, monkeypatch
     Y = gbdnn.infer(layers, X, engine=engine, callback=records.append)
     assert len({record.kernel for record in records}) == 2
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.maximum(X - 0.5, 0) + 0.25)
+
+
+def test_the_numbers_of_rows_that_are_passed_do_not_change():
+    """Compiled code moves numbers of inputs together with these."""
+    made, X = dying(200, at=0, survivors=range(0, 200, 3))
+    net, rows = network(made, "FP32"), SparseRows.from_array(X.astype("f4"))
+    options = {"engine": "fused", "deduplicate": False, "callback": lambda _: None}
+    Y = gbdnn.infer(net, rows, **options)
+    np.testing.assert_array_equal(rows.ids, np.arange(200))
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense_inference(made, X))
 
 
 # Errors
