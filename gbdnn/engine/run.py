@@ -225,7 +225,7 @@ class _Run:
         """Compute rows through a window until memory is full; return the survivors as blocks."""
         source, sizes, width = rows.source, self.plan.sizes, self._balanced(rows.inputs)
         dense, itemsize = source.dense_rows, self.plan.facts.net.dtype.itemsize
-        # Rows of several blocks are read together; of dense ones, for the threads of a team.
+        # Rows of several blocks are read together; of dense ones, about two per thread of a team.
         takers = self._callers if self._is_compiled(window) else sizes.workers
         most = 2 * sizes.workers // takers - 1 if dense else _AT_ONCE
         row = source.ncols * itemsize if dense else rows.entries / rows.inputs * (8 + itemsize)
@@ -256,15 +256,16 @@ class _Run:
         layers = window.chain.layers
         position = layers.position(window.first) if window.first == layers.first else None
 
-        def placed(n: int) -> Any:
-            Y = blocks[n]
-            Z = window.chain.block(self.buffers, window.first, Y.width)
-            Z.array[position], Z.inputs = Y.array, Y.inputs
-            self.buffers.put(Y)
-            return Z
+        def place(numbers: Iterator[int]) -> None:
+            for n in numbers:
+                Y = blocks[n]
+                Z = window.chain.block(self.buffers, window.first, Y.width)
+                Z.array[position], Z.inputs = Y.array, Y.inputs
+                self.buffers.put(Y)
+                blocks[n] = Z
 
         if position is not None:
-            blocks = self._each(placed, range(len(blocks)))
+            self._on_threads(deque(range(len(blocks))), place, workers=self._callers)
         parts = [[Y] for Y in blocks]
         if self._is_compiled(window):
             count = min(self._callers, len(blocks)) if window.ends else 1  # they write the answer
@@ -487,19 +488,6 @@ class _Run:
         context = context or {"nthreads": sizes.threads_each, "chunk": 4096}
         share(workers or sizes.workers, queue, work, is_full=is_full, **context)
         self.watch.tell()
-
-    def _each(self, function: Callable[[int], Any], numbers: Sequence[int]) -> list[Any]:
-        """Return ``[function(n) for n in numbers]``, computed by up to `costs.CALLERS` threads."""
-        if self._callers == 1 or len(numbers) == 1:
-            return [function(n) for n in numbers]
-        found: list[Any] = [None] * len(numbers)
-
-        def work(places: Iterator[int]) -> None:
-            for i in places:
-                found[i] = function(numbers[i])
-
-        self._on_threads(deque(range(len(numbers))), work, workers=self._callers)
-        return found
 
 
 def is_stop(k: int, stops: Sequence[int] = _STOPS) -> bool:
