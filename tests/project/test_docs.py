@@ -48,7 +48,8 @@ def _logger():
 @pytest.mark.pages
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
-def test_page(page):
+def test_page(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     pytest.importorskip("scipy")
     pytest.importorskip("sklearn")
     text, names = page.read_text(), {}
