@@ -121,7 +121,8 @@ class FusedChain:
 
     def rows(self, Y: AlignedBlock, k: int, *, droppable: bool) -> Iterator[SparseRows]:
         """Yield the inputs as sparse rows."""
-        step = max(1, LEAVING // max(1, Y.neurons))
+        line = AlignedBlock.step(self.dtype)  # inputs that compiled code reads together
+        step = line * max(1, LEAVING // max(1, line * Y.neurons))
         for first in range(0, len(Y.inputs), step):
             rows = self._rows(Y, k, first, Y.inputs[first : first + step])
             yield rows.without_empty_rows() if droppable else rows

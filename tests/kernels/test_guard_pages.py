@@ -34,6 +34,14 @@ def test_no_access_outside_of_arrays(group, dtype, pair_lines, place):
 
 @linux
 @place
+@dtype
+def test_no_access_outside_of_arrays_in_public_calls(dtype, place):
+    """Blocks end with their last line of inputs."""
+    compute(path_of(dtype, SHAPES[0]), dtype, "calls", place, step=1)
+
+
+@linux
+@place
 @pair_lines
 @dtype
 @group

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs, dense_product, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
@@ -33,6 +34,7 @@ from gbdnn.kernels.kernel import ChainLayers, LayerPlan
 from gbdnn.kernels.together import _ALONE, _Team
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.layer_info import LayerInfo
+from gbdnn.runtime.first_use import gb
 
 # Linux: MADV_DONTNEED, and MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE.
 PAGE, ARENA, DONT_NEED, KIND = mmap.PAGESIZE, 1 << 38, 4, 0x4022
@@ -254,6 +256,22 @@ def training(dtype, step):
         assert run.run(placed(X, at), *given).steps == 3  # with finite losses and gradients
 
 
+def calls(dtype, step):
+    """Compute sparse inputs by `gbdnn.infer`, which converts blocks to rows in parts."""
+    random, AlignedBlock.is_filled = np.random.default_rng(5), True
+    for neurons, inputs in islice(((700, 48), (700, 45), (9, 130), (40000, 20)), 0, None, step):
+        yield f"{neurons} neurons, {inputs} inputs"
+        W = gb.Matrix.from_coo(*2 * [np.arange(neurons)], np.ones(neurons, dtype))
+        net = gbdnn.Network([W, W])
+        at = np.sort(random.integers(0, 8 * inputs, 5 * inputs))
+        at = np.unique(at // 8 * neurons + at % 8 * (neurons // 8))
+        X = gb.Matrix.from_coo(*divmod(at, neurons), np.ones(len(at), dtype), nrows=inputs)
+        X.resize(inputs, neurons)
+        Y = gbdnn.infer(net, X, nthreads=1, engine="fused", deduplicate=True)
+        KEPT.extend((W, net, X, Y))  # GraphBLAS cannot free NumPy's memory
+        assert Y.isequal(X)
+
+
 def called_alone(team, threads, function, *given, all_needed):
     if all_needed:
         CALL(team, threads, function, *given, all_needed=True)
@@ -261,7 +279,7 @@ def called_alone(team, threads, function, *given, all_needed):
         function(*given, _ALONE)
 
 
-CALL = _Team.call
+CALL, KEPT = _Team.call, []
 
 
 def main(library, dtype, group, place, step):
