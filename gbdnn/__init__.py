@@ -16,6 +16,7 @@ from gbdnn.gallery.radixnet import radixnet
 from gbdnn.inference import infer, infer_batches, infer_to_store, plan
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
+from gbdnn.runtime.forks import importing
 from gbdnn.serving import compile  # noqa: A004
 
 if TYPE_CHECKING:
@@ -70,10 +71,11 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """Import subpackages and some functions on first access."""
-    if name in _SUBPACKAGES:
-        return importlib.import_module(f"gbdnn.{name}")
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+    with importing:
+        if name in _SUBPACKAGES:
+            return importlib.import_module(f"gbdnn.{name}")
+        if name in _LAZY:
+            return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")
 
 

@@ -1,9 +1,9 @@
 """Initialisation of GraphBLAS: ``gb`` is the package ``graphblas`` for all of gbdnn.
 
 python-graphblas initialises itself at the first access to an attribute, and loads modules and
-operators on demand without a lock. Here the first access from any thread takes a lock and loads
-everything that gbdnn uses. ``import gbdnn`` accesses no attribute, so ``graphblas.init`` may be
-called afterwards.
+operators on demand without a lock. Here the first access from any thread takes a lock, for which
+forks wait, and loads everything that gbdnn uses. ``import gbdnn`` accesses no attribute, so
+``graphblas.init`` may be called afterwards.
 
 A forked child does not inherit GraphBLAS's OpenMP threads and waits for them forever if its parent
 has started them, that is, has run GraphBLAS on two or more threads. There is no way to query this,
@@ -24,7 +24,7 @@ import numpy as np
 
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import cores
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import importing, renewed
 from gbdnn.runtime.signals import from_handler
 
 __all__ = ["COMPLETION", "complete", "gb", "is_object", "shown", "will_use"]
@@ -47,7 +47,6 @@ class _GraphBLAS:
     """The package ``graphblas``; attributes are cached after the first access."""
 
     def __init__(self) -> None:
-        self._lock = renewed(threading.RLock())
         self._forked = self._used_threads = False
 
     def __getattr__(self, name: str) -> Any:
@@ -57,7 +56,7 @@ class _GraphBLAS:
                 " initialised with several threads; start processes with 'spawn' or 'forkserver',"
                 " as in multiprocessing.get_context('spawn')"
             )
-        with self._lock:
+        with importing:
             if not any(module in self.__dict__ for module in _MODULES):
                 self._load()
             value = getattr(graphblas, name)

@@ -1,16 +1,22 @@
-"""Locks that a forked child finds free, whatever the parent's other threads were doing."""
+"""Locks that a forked child finds free, whatever the parent's other threads were doing.
+
+Python has a lock for each module, which is held while the module is imported. It stays held in a
+child that is forked meanwhile by another thread, and the child's own import never ends. Therefore,
+gbdnn's imports on first use hold the lock `importing`, and a fork waits for it.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["cached_property", "renewed"]
+__all__ = ["cached_property", "importing", "renewed"]
 
 _locks: WeakSet[Any] = WeakSet()
 T = TypeVar("T")
@@ -23,6 +29,9 @@ def renewed(lock: T) -> T:
     """
     _locks.add(lock)
     return lock
+
+
+importing = renewed(threading.RLock())
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801
@@ -39,4 +48,6 @@ def _renew() -> None:
         lock._at_fork_reinit()  # private, but there is no other way; the standard library uses it
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(
+    before=importing.acquire, after_in_parent=importing.release, after_in_child=_renew
+)

@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from gbdnn.errors import MissingPackageError
+from gbdnn.runtime.forks import importing
 
 
 def require(package: str, extra: str, why: str) -> Any:
@@ -18,7 +19,8 @@ def require(package: str, extra: str, why: str) -> Any:
     of gbdnn's extra `extra`.
     """
     try:
-        return importlib.import_module(package)
+        with importing:
+            return importlib.import_module(package)
     except (ImportError, RuntimeError) as err:  # mpi4py raises RuntimeError without MPI
         raise MissingPackageError(f'{why}; run pip install "gbdnn[{extra}]"') from err
 

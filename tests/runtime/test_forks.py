@@ -52,3 +52,46 @@ ended.set()
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_child_prepares_what_another_thread_was_preparing():
     assert python(FORK).stdout.split() == ["42"]
+
+
+IMPORTS = """
+import importlib.abc, os, signal, sys, threading
+import gbdnn
+
+begun, go = threading.Event(), threading.Event()
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == NAME:
+            begun.set()
+            go.wait()
+
+def first_use():
+    USE
+
+sys.meta_path.insert(0, Slow())
+threading.Thread(target=first_use).start()
+begun.wait()
+os.register_at_fork(before=go.set)  # the import goes on as the fork begins
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    first_use()
+    os._exit(42)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("gbdnn.graph", "gbdnn.graph"),
+        ("gbdnn.training.train", "gbdnn.train"),
+        ("scipy.sparse", "gbdnn.runtime.optional.require('scipy.sparse', 'files', '')"),
+    ],
+)
+def test_a_fork_waits_for_imports_on_first_use(name, use):
+    """Python's lock of a module would stay held in the child."""
+    code = IMPORTS.replace("NAME", repr(name)).replace("USE", use)
+    assert python(code, OMP_NUM_THREADS="1").stdout.split() == ["42"]
