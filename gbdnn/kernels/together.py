@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.loading import of_any_processor
 from gbdnn.kernels.compiled.record import Record
 from gbdnn.runtime.threads import move_elsewhere, started
 
@@ -111,7 +111,7 @@ class _Team:
     """
 
     def __init__(self, threads: int) -> None:
-        compiled = required(np.dtype(np.float32))  # the same code as for other numbers
+        compiled: Any = of_any_processor(np.dtype(np.float32))  # as for other numbers
         address = taken(_unused, compiled["open_team"])
         if not address:
             raise MemoryError("no memory for a team of threads")

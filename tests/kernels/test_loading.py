@@ -6,14 +6,16 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from shell import python
 
 from gbdnn.kernels.compiled import build, loading
+from gbdnn.kernels.compiled.graphblas import record_for, with_graphblas
 from gbdnn.kernels.compiled.record import FUNCTIONS, MEMBERS
 
 ROOT = Path(__file__).parents[2]
-HEADER = (build.HERE / "kernels.h").read_text(encoding="utf-8")
+HEADERS = "".join(each.read_text(encoding="utf-8") for each in sorted(build.HERE.glob("*.h")))
 COPIED = """
 import sys
 import numpy as np
@@ -95,9 +97,9 @@ def test_the_compiler_has_one_version():
         assert {*found} == {pinned}, name
 
 
-def test_python_reads_all_of_the_header():
+def test_python_reads_all_of_the_headers():
     """The number of arguments of each function, as its definition has it, and every structure."""
-    assert len(FUNCTIONS) == HEADER.count("\nEXPORT ")
+    assert len(FUNCTIONS) == HEADERS.count("\nEXPORT ")
     code = re.sub(r"//[^\n]*", "", "".join(each.read_text() for each in build.sources()))
     for name, count in FUNCTIONS.items():
         [given] = re.findall(rf"^[a-z]\w* {name}\(([^)]*)\)\s\{{", code, re.MULTILINE)
@@ -105,7 +107,15 @@ def test_python_reads_all_of_the_header():
         assert len(given) == count, name
         # ctypes passes addresses and integers of eight bytes alone.
         assert all("*" in each or each.strip().startswith("int64_t ") for each in given), name
-    assert len(MEMBERS) == HEADER.count("\nstruct ")
+    assert len(MEMBERS) == len(re.findall(r"\nstruct \w+ {", HEADERS))
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("float32", "FP32"), ("float64", "FP64")])
+def test_graphblas_is_passed_to_the_library(dtype, name):
+    """Every member of the record has a value, apart from a constant that is 0."""
+    functions = with_graphblas(np.dtype(dtype))
+    [record] = record_for(functions["use_graphblas"], name).array
+    assert [name for name in MEMBERS["graphblas"].names if not record[name]] == ["CSR"]
 
 
 def test_members_are_where_c_has_them(tmp_path):

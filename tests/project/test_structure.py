@@ -24,6 +24,8 @@ ALLOWED = {
     "_at_fork_reinit",
     # concurrent.futures has no other way to give up tasks of a broken pool.
     "_call_queue",
+    # What C receives for an operator or a Context of python-graphblas.
+    "_carg",
     # The type of a function of a library, in an annotation.
     "_NamedFuncPointer",
     # python-graphblas has no other way to ask whether it is initialised.

@@ -39,13 +39,15 @@ class Level(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-# Levels by the tag of a wheel, the best one first. With AVX-512 there are 32 registers of a cache
-# line, otherwise fewer or smaller ones.
+# Levels by the tag of a wheel, the best one first; the last one is for the loops of GraphBLAS calls
+# on any processor. With AVX-512 there are 32 registers of a cache line, otherwise fewer or smaller
+# ones.
 PLATFORMS = {
     "manylinux_2_28_x86_64": {
         # The compiler would divide vectors of a cache line into halves.
         "AVX-512": Level("x86_64-linux-gnu.2.28", "x86_64_v4", 4, ("-mprefer-vector-width=512",)),
         "AVX2": Level("x86_64-linux-gnu.2.28", "x86_64_v3", 2),
+        "": Level("x86_64-linux-gnu.2.28", "x86_64", 2),
     },
     "manylinux_2_28_aarch64": {"NEON": Level("aarch64-linux-gnu.2.28", "generic", 2)},
     "macosx_11_0_arm64": {"NEON": Level("aarch64-macos.11.0", "apple_m1", 2)},

@@ -11,7 +11,7 @@ command line defines
 A `line` is a vector as large as a cache line, which the compiler divides into the processor's
 registers. Each input or feature has a lane of its own, so its bits do not depend on its position.
 
-`gbdnn.kernels.compiled.record` reads the structures and the functions marked EXPORT from this file.
+`gbdnn.kernels.compiled.record` reads the structures and the functions marked EXPORT from the headers.
 A member of a structure has eight bytes: a number, or the address of an array. */
 
 #ifndef GBDNN_KERNELS_H
@@ -32,6 +32,8 @@ enum { LINE = 64, LANES = LINE / sizeof(real) };
 typedef real line __attribute__((ext_vector_type(LANES)));
 typedef bits bits_line __attribute__((ext_vector_type(LANES)));
 typedef bool some_lanes __attribute__((ext_vector_type(LANES)));  // a bit each
+
+#include "graphblas.h"
 
 /* ------------------------------------------------------------------------------------------------
    Records

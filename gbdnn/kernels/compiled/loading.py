@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["available", "functions", "library", "required"]
+__all__ = ["available", "functions", "library", "of_any_processor", "required"]
 
 FOLDER = Path(__file__).parent / "libraries"
 
@@ -31,8 +31,8 @@ FOLDER = Path(__file__).parent / "libraries"
 def library(dtype: str) -> Path | None:
     """Return the path of the library for "float32" or "float64"; None without one.
 
-    The installation has none for other processors than x86-64 with AVX2 and 64-bit ARM. A checkout
-    has none until ``python gbdnn/kernels/compiled/build.py`` was run with these sources.
+    The installation has none for other processors than x86-64 and 64-bit ARM. A checkout has none
+    until ``python gbdnn/kernels/compiled/build.py`` was run with these sources.
     """
     levels = PLATFORMS.get(this_platform(), {})
     level = levels.get(machine().level)
@@ -41,7 +41,15 @@ def library(dtype: str) -> Path | None:
 
 
 def functions(dtype: np.dtype) -> dict[str, Callable[..., int]] | None:
-    """Return the functions for a dtype by name; None if there is no library."""
+    """Return the functions for a dtype by name; None if there are none for this processor."""
+    return of_any_processor(dtype) if machine().level else None
+
+
+def of_any_processor(dtype: np.dtype) -> dict[str, Callable[..., int]] | None:
+    """Return the functions for a dtype, also for a processor on which most of them are slow.
+
+    Threads and calls of GraphBLAS are as fast there. The result is None if there is no library.
+    """
     return _loaded(dtype, machine().level)
 
 

@@ -1,4 +1,4 @@
-"""Structures and functions of the compiled kernels, read from ``kernels.h``.
+"""Structures and functions of the compiled kernels, read from the headers.
 
 A `Record` holds C structures, whose members are numbers and the addresses of arrays. It keeps the
 arrays as long as it exists.
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CONSTANTS", "FUNCTIONS", "MEMBERS", "Record", "address", "word"]
 
-_HEADER = Path(__file__).with_name("kernels.h").read_text(encoding="utf-8")
-_CODE = re.sub(r"/\*.*?\*/|//[^\n]*", "", _HEADER, flags=re.DOTALL)
+_HEADERS = [each.read_text(encoding="utf-8") for each in Path(__file__).parent.glob("*.h")]
+_CODE = re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(_HEADERS), flags=re.DOTALL)
 
 
 def _members(body: str) -> np.dtype:
     """Return a structured type for the declarations of a structure; addresses are integers."""
     found = []
+    body = re.sub(r"\(\*(\w+)\)\([^)]*\)", r"\1", body)  # a function
     for declaration in filter(None, map(str.strip, body.split(";"))):
         kind = np.float64 if re.match(r"double [^*]*$", declaration) else np.int64
         found += [(name, kind) for name in re.findall(r"(\w+)(?=,|$)", declaration)]
@@ -92,7 +93,7 @@ class Record:
     Parameters
     ----------
     kind : str
-        Name of the structure in ``kernels.h``.
+        Name of the structure in a header.
     **members : number, ndarray, Record, block or None
         Members of one structure; others are 0. Arrays are contiguous.
 
@@ -122,6 +123,10 @@ class Record:
             else:
                 self._words[at] = value if type(value) is int else word(value)
 
+    def hold(self, *kept: Any) -> None:
+        """Keep objects as long as this record exists."""
+        self._kept[None] = kept
+
     @classmethod
     def joined(cls, records: Sequence[Record | None]) -> Record:
         """Return copies of the structures one after the other; None is a layer of zeros."""
@@ -130,5 +135,5 @@ class Record:
         found = cls.__new__(cls)
         # Of structured arrays, np.concatenate compares all members, which takes 30 us each.
         found._hold(np.concatenate([each.view(np.uint8) for each in arrays]).view(arrays[-1].dtype))
-        found._kept[None] = records
+        found.hold(records)
         return found
