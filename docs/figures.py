@@ -18,10 +18,10 @@ from matplotlib.ticker import NullFormatter
 from result_figures import STYLE
 
 import gbdnn
-from gbdnn.challenge.machine import machine
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.reorder import orders
+from gbdnn.runtime.topology import described
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,7 +100,7 @@ def kernels() -> Figure:
         seconds = [min(_seconds(layer, X, kernel) for _ in range(15)) for X in features]
         axes.plot(shares, 1e6 * np.array(seconds) / inputs, look, label=kernel)
     axes.set(xscale="log", yscale="log", xlabel="density of activations")
-    on = machine()
+    on = described()
     axes.set_title(f"µs per input, 1 thread, {on['processor']}", loc="left", fontsize=8)
     axes.set_yticks([0.5, 1, 2, 5, 10, 20, 50, 100])
     axes.yaxis.set_major_formatter("{x:g}")

@@ -12,7 +12,7 @@ import gbdnn
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.runtime.threads import available
 from gbdnn.thread_scaling import Run, Scaling, in_context, measure
-from gbdnn.thread_scaling.study import interval
+from gbdnn.thread_scaling.study import interval, serial_share
 
 # Seconds of seven rounds, as they were measured.
 SECONDS = {
@@ -25,7 +25,7 @@ SECONDS = {
     ("LAGraph's calls", 4): [0.921, 0.934, 0.917, 0.955, 0.940, 0.928, 0.951],
     ("LAGraph's calls", 8): [0.803, 0.811, 0.795, 0.820, 0.808, 0.799, 0.816],
 }
-MACHINE = {"processor": "a processor", "cores": 8}
+MACHINE = {"processor": "a processor", "cores": 8, "physical_cores": 4}
 
 
 def study(others=(0.0,) * 7, counts=(1, 2, 4, 8), kind="strong"):
@@ -44,7 +44,7 @@ def row(of, program, threads):
     return found
 
 
-@pytest.mark.parametrize("n", range(1, 13))
+@pytest.mark.parametrize("n", range(2, 13))
 def test_an_interval_covers_the_median(n):
     """Of all signs of n differences from the median, at least 95 % are between its ends."""
     values = np.arange(n) ** 2.0
@@ -60,6 +60,36 @@ def test_an_interval_covers_the_median(n):
     assert coverage(k) == pytest.approx(1 - 2 * sum(comb(n, i) for i in range(k + 1)) / 2**n)
     assert k == 0 or coverage(k) >= 0.95
     assert k + 1 > (n - 1) // 2 or coverage(k + 1) < 0.95
+    runs = [Run("a", "strong", 1, at, 1.0 + at, 1.0) for at in range(n)]
+    assert f"cover the median with {coverage(k):.0%}." in repr(Scaling(runs, machine=MACHINE))
+
+
+def test_one_round_has_no_interval():
+    assert interval([3.0]) == (3.0, None, None)
+    of = study()
+    of = replace(of, runs=[run for run in of.runs if not run.round])
+    assert row(of, "fused", 2)["seconds_low"] is None
+    assert repr(of).splitlines()[2].split() == [
+        "fused",
+        "strong",
+        "1",
+        "0.088",
+        "1",
+        "1",
+        "0.90",
+        "1.00",
+    ]
+    assert "cover the median" not in repr(of)
+    assert of.conclusions == ["1 round: conclusions need 6 or more."]
+    pytest.importorskip("matplotlib")
+    assert of.plot().get_xlabel() == "threads"
+
+
+def test_fewer_than_six_rounds_support_no_conclusions():
+    of = study()
+    for rounds, more in ((5, ["5 rounds: conclusions need 6 or more."]), (6, None)):
+        some = replace(of, runs=[run for run in of.runs if run.round < rounds])
+        assert (some.conclusions == more) is (more is not None)
 
 
 @pytest.mark.parametrize("program", ["fused", "LAGraph's calls"])
@@ -74,26 +104,120 @@ def test_rows_of_recorded_timings(program, kind):
             ("seconds", some),
             ("speed_up", gains),
             ("efficiency", gains / n),
+            ("parallel", np.full(7, 0.9)),
+            ("computation", gains / n),
         ):
             assert found[name] == pytest.approx(np.median(values))
             assert found[f"{name}_low"] == pytest.approx(values.min())
             assert found[f"{name}_high"] == pytest.approx(values.max())
-        assert found["cores_busy"] == pytest.approx(0.9 * n)
         assert found["rounds"] == 7
+        assert found["above_cores"] is (n > 4)
 
 
-def test_the_serial_share_is_fitted_from_four_numbers_of_threads():
-    assert study(counts=(1, 2, 4)).serial_shares == {}
-    assert study(counts=(2, 4, 8)).serial_shares == {}
-    found = study().serial_shares
-    for program in ("fused", "LAGraph's calls"):
-        times = np.array([SECONDS[program, n] for n in (1, 2, 4, 8)])
-        n = np.array([1.0, 2, 4, 8])
-        shares = [
-            np.linalg.lstsq((1 - 1 / n)[:, None], each / each[0] - 1 / n, rcond=None)[0][0]
-            for each in times.T
-        ]
-        assert found[program] == pytest.approx((np.median(shares), min(shares), max(shares)))
+def test_the_serial_share_of_amdahls_law():
+    n = np.array([1.0, 2, 4, 8])
+    for share in (0, 0.2, 1):
+        assert serial_share(n, 1 / (share + (1 - share) / n)) == pytest.approx(share)
+    assert serial_share(n, n * 1.1) == 0
+
+
+def simulated(programs, rounds=7, counts=(1, 2, 4, 8), noise=0.02, seed=0):
+    """Runs of programs by functions for wall and processor time, with noise for each run."""
+    rng = np.random.default_rng(seed)
+    runs = []
+    for k in range(rounds):
+        for name, (wall, cpu) in programs.items():
+            for n in counts:
+                factor = rng.uniform(1, 1 + noise)
+                runs.append(Run(name, "strong", n, k, wall(n) * factor, cpu(n) * factor, 0.0))
+    return Scaling(runs, machine=MACHINE)
+
+
+LOSSES = {
+    "serial": (lambda n: 0.3 + 0.7 / n, lambda n: 1.0),
+    "uneven": (lambda n: 1.0 if n == 1 else 1.4 / n, lambda n: 1.0),
+    "spinning": (lambda n: 1.0 if n == 1 else 1.6 / n, lambda n: 1.0 if n == 1 else 1.6),
+    "perfect": (lambda n: 1.0 / n, lambda n: 1.0),
+}
+
+
+def test_each_loss_is_named():
+    of = simulated(LOSSES)
+    found = {name: " ".join(x for x in of.conclusions if x.startswith(name)) for name in LOSSES}
+    waits = "cores waited 68% of the time, as if 30% of the work ran on one thread, or under a lock"
+    assert waits in found["serial"]
+    assert "cores waited 29% of the time, as if one thread had 40% more work" in found["uneven"]
+    assert "the processor time was 1.6 times that on one thread; there are 4" in found["spinning"]
+    for name, words in (
+        ("serial", ["uneven", "processor time"]), ("uneven", ["lock", "processor time"]),
+        ("spinning", ["waited"]), ("perfect", ["waited", "processor time"]),
+    ):  # fmt: skip
+        assert not any(word in found[name] for word in words)
+    # Two numbers of threads do not tell the causes of waiting apart.
+    found = [x for x in simulated(LOSSES, counts=(1, 2)).conclusions if "waited" in x]
+    assert len(found) == 2
+    assert all(x.endswith("in serial parts, at locks or because of uneven shares.") for x in found)
+    # A loop that holds a lock, and one whose threads wait for memory.
+    two = {"lock": (lambda n: 1.0, lambda n: 1.0), "memory": (lambda n: 1.0, lambda n: n)}
+    found = simulated(two, counts=(1, 2)).conclusions
+    assert any("lock: with 2 threads, cores waited 50% of the time" in x for x in found)
+    assert any("memory: with 2 threads, the processor time was 2 times" in x for x in found)
+
+
+@pytest.mark.parametrize("rounds", [3, 6, 7, 12])
+def test_equal_programs_are_rarely_called_different(rounds):
+    """By the sign test, in at most one of twenty studies; never with fewer than six rounds."""
+    same = dict.fromkeys("ab", LOSSES["perfect"])
+    different = 0
+    for seed in range(150):
+        text = " ".join(simulated(same, rounds, counts=(1, 2), seed=seed).conclusions)
+        different += "Fastest" in text and "may be chance" not in text.partition("Fastest")[2]
+    assert different <= (0 if rounds < 6 else 150 / 20)
+    faster = {"a": LOSSES["perfect"], "b": (lambda n: 1.1 / n, lambda n: 1.1)}
+    text = " ".join(simulated(faster, rounds, counts=(1, 2)).conclusions)
+    assert ("Fastest on 2 threads: a." in text) is (rounds >= 6)
+
+
+def test_sizes():
+    """Each size is a series; the conclusions are those of the largest one."""
+    calls = []
+    of = gbdnn.scaling(lambda *given: calls.append(given), (1, 2), sizes=(40, 10), rounds=6)
+    assert {*calls} == {(1, 10), (2, 10), (1, 40), (2, 40)}
+    assert [(r["size"], r["threads"]) for r in of.rows] == [(10, 1), (10, 2), (40, 1), (40, 2)]
+    runs = [
+        Run("a", "strong", n, k, (1 + 0.5 * (n > 1 and size == 10)) / n, 1.0, 0.0, size)
+        for k in range(7) for n in (1, 2) for size in (10, 4000)
+    ]  # fmt: skip
+    of = Scaling(runs, machine=MACHINE)
+    assert [r["efficiency"] for r in of.rows] == pytest.approx([1, 1 / 1.5, 1, 1])
+    assert of.conclusions[0] == "a: 2 (2, 2) times as fast on 2 threads as on 1."
+    assert repr(of).splitlines()[1].split()[:4] == ["program", "kind", "size", "threads"]
+    assert Scaling.from_json(json.loads(json.dumps(of.as_json()))) == of
+    pytest.importorskip("matplotlib")
+    assert of.plot().get_legend_handles_labels()[1] == ["ideal", "a, 10", "a, 4,000"]
+
+
+def test_default_numbers_of_threads(monkeypatch):
+    """Powers of two up to the number of physical cores, this number, and all hardware threads."""
+    monkeypatch.setattr(measure, "cores", lambda: 12)
+    for there, counts in ((6, [1, 2, 4, 6, 12]), (1, [1, 12]), (12, [1, 2, 4, 8, 12])):
+        monkeypatch.setattr(measure, "physical_cores", lambda there=there: there)
+        seen = []
+        gbdnn.scaling(seen.append, rounds=1)
+        assert sorted({*seen}) == counts
+
+
+def test_losses_in_a_figure():
+    pytest.importorskip("matplotlib")
+    of = simulated(LOSSES, noise=0)
+    ax = of.plot_losses()
+    heights = np.array([[bar.get_height() for bar in bars] for bars in ax.containers])
+    assert heights.sum(axis=0) == pytest.approx(np.ones(16))
+    assert heights[:, 3] == pytest.approx([0.3226, 0, 0.6774], abs=1e-3)
+    assert heights[:, 11] == pytest.approx([0.625, 0.375, 0], abs=1e-3)
+    assert [x.get_text() for x in ax.get_xticklabels()][2:5] == ["4", "8*", "1\nuneven"]
+    with pytest.raises(ArgumentError, match="no runs of kind 'strong'"):
+        study(kind="weak").plot_losses()
 
 
 def test_disturbed_rounds_do_not_count():
@@ -115,7 +239,7 @@ def test_no_conclusions_from_disturbed_rounds():
     of = study((1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0))
     assert not of.is_quiet
     assert row(of, "fused", 2)["seconds"] == pytest.approx(np.median(SECONDS["fused", 2]))
-    warning = "Other programs used the cores in 4 rounds"
+    warning = "Other programs used 1.0 cores, and disturbed 4 rounds"
     assert of.conclusions == [f"{warning}: no conclusions are drawn."]
     assert f"{{{warning}}} \\\\\n\\end" in of.to_latex()
     pytest.importorskip("matplotlib")
@@ -123,20 +247,21 @@ def test_no_conclusions_from_disturbed_rounds():
 
 
 def test_conclusions_name_the_programs():
-    first, second, third, *shares = study().conclusions
+    first, lost, second, _, third = study().conclusions
     assert first == "fused: 2.88 (2.68, 3.02) times as fast on 8 threads as on 1."
+    assert lost.startswith("fused: with 8 threads, the processor time was 2.8 times that on one")
     assert second.startswith("LAGraph's calls: 2.79 (")
     assert third == "Fastest on 8 threads: fused."
-    assert shares[0].startswith("fused: serial share ")
     alike = [
         Run(name, "strong", n, k, 1 + 0.01 * (k - at), 1.0)
         for k in range(7)
         for at, name in enumerate("ab")
         for n in (1, 2)
     ]
-    first, _, third = Scaling(alike, machine=MACHINE).conclusions
-    assert first.endswith("times as fast on 2 threads as on 1, which may be chance.")
-    assert third == "Fastest on 2 threads: b, but within the interval of a."
+    found = Scaling(alike, machine=MACHINE).conclusions
+    assert found[0].endswith("times as fast on 2 threads as on 1, which may be chance.")
+    # In every round, b is faster by 0.01.
+    assert found[-1] == "Fastest on 2 threads: b."
 
 
 def test_short_calls_are_named():
@@ -161,8 +286,10 @@ def test_tables():
     assert lines[1].split("  ")[0] == "program"
     assert len({line.find("strong") for line in lines[2:10]}) == 1
     latex = of.to_latex()
-    assert latex.count(r"\\") == 9
-    assert latex.count("&") == 9 * 6
+    assert latex.count(r"\\") == 11
+    assert latex.count("&") == 9 * 7
+    assert r"\multicolumn{8}{l}{* more threads than physical cores (4)}" in latex
+    assert [line.split()[2] for line in lines[2:6]] == ["1", "2", "4", "8*"]
     assert Scaling([Run("50 % & a_b", "strong", 1, 0, 1.0, 1.0)]).to_latex().count(
         r"50 \% \& a\_b &"
     ) == 1  # fmt: skip
@@ -173,7 +300,9 @@ def test_tables():
 def test_several_machines_in_one_plot():
     pytest.importorskip("matplotlib")
     ax = study().plot(others={"laptop": study(counts=(1, 2))})
-    assert len(ax.get_legend_handles_labels()[1]) == 5  # and the ideal one
+    # and the ideal one, and the line at the number of physical cores
+    assert len(ax.get_legend_handles_labels()[1]) == 6
+    assert [*ax.lines[-1].get_xdata()] == [4, 4]
     with pytest.raises(ArgumentError, match="no runs of kind 'weak'"):
         study().plot(kind="weak")
     with pytest.raises(ArgumentError, match="per_kernel=True"):
@@ -261,4 +390,7 @@ def test_bad_calls():
     with pytest.raises(ArgumentError, match="empty"):
         gbdnn.scaling(print, ())
     with pytest.raises(ArgumentError, match="pin must be"):
-        gbdnn.scaling(print, pin="scatter")
+        gbdnn.scaling(print, pin="spread")
+    for sizes in ((), (0,)):
+        with pytest.raises(ArgumentError, match="sizes"):
+            gbdnn.scaling(print, sizes=sizes)

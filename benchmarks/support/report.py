@@ -48,10 +48,11 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
 
 def circumstances() -> dict[str, Any]:
     """Return machine, versions, environment, load average, date, commit and command."""
-    from gbdnn.challenge.machine import machine, versions
+    from gbdnn.challenge.machine import versions
+    from gbdnn.runtime.topology import described
 
     return {
-        "machine": machine() | _processor(),
+        "machine": described() | _processor(),
         "versions": versions(),
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
         "load": round(os.getloadavg()[0], 2),

@@ -1,4 +1,4 @@
-"""Information on the machine and the versions of a measurement."""
+"""Versions and other information for bug reports and measurements."""
 
 from __future__ import annotations
 
@@ -13,31 +13,14 @@ import numpy as np
 
 from gbdnn._version import __version__
 from gbdnn.kernels.compiled.loading import library
-from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import gb
-from gbdnn.runtime.machine import processor_name
+from gbdnn.runtime.topology import described
 
 _PACKAGES = (
     "python-graphblas suitesparse-graphblas numpy scipy polars safetensors xxhash"
     " scikit-learn typer rich onnx torch distributed mpi4py matplotlib"
 )
 _SETTINGS = ("GRB_", "KMP_", "OMP_", "OPENBLAS_")
-
-
-def machine() -> dict[str, str | int | float | None]:
-    """Return information on this machine.
-
-    Returns
-    -------
-    dict
-        ``processor``, ``cores`` available to this process, ``memory_gib`` and ``system``.
-    """
-    return {
-        "processor": processor_name(),
-        "cores": cores(),
-        "memory_gib": _memory(),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
 
 
 def versions() -> dict[str, str]:
@@ -69,7 +52,7 @@ def show_versions() -> None:
     gbdnn ...
     """
     facts = {"gbdnn": lambda: __version__, "Python": lambda: sys.version.replace("\n", " ")}
-    facts |= {name: partial(str, value) for name, value in machine().items()}
+    facts |= {name: partial(str, value) for name, value in described().items()}
     facts["SuiteSparse:GraphBLAS"] = lambda: ".".join(map(str, gb.ss.about["library_version"]))
     for name in _PACKAGES.split():
         with suppress(PackageNotFoundError):
@@ -90,8 +73,3 @@ def compiled_kernels() -> str:
     """Return the file names of the compiled kernels that this processor uses."""
     found = [library(dtype) for dtype in ("float32", "float64")]
     return ", ".join(path.name for path in found if path) or "none for this processor"
-
-
-def _memory() -> float:
-    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    return round(pages * size / 2**30, 1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from gbdnn.answers import categories
 from gbdnn.arrays.checks import as_flag, require_callable, whole_number
-from gbdnn.challenge.machine import machine, versions
+from gbdnn.challenge.machine import versions
 from gbdnn.challenge.problems import Problem
 from gbdnn.challenge.scipy_check import left_to_rounding, scipy_categories
 from gbdnn.distributed import balance
@@ -30,6 +30,7 @@ from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.errors import require_kind
 from gbdnn.inference import infer, infer_batches
 from gbdnn.runtime.threads import available
+from gbdnn.runtime.topology import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +127,7 @@ class Outcome:
     processed: int | None = None
     balances: list[Balance] | None = None
     records: list[LayerStats] | None = None
-    machine: dict[str, Any] = field(default_factory=machine)
+    machine: dict[str, Any] = field(default_factory=described)
     versions: dict[str, str] = field(default_factory=versions)
 
     def __repr__(self) -> str:

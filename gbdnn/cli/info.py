@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from gbdnn.challenge.machine import compiled_kernels, versions
-from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.cli import options
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
 from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, NetworkFacts, sizes
@@ -19,6 +18,7 @@ from gbdnn.io.datasets import TSV
 from gbdnn.io.formats import STORE, chosen, holds_run, load, read_network
 from gbdnn.io.store.folder import Reader
 from gbdnn.runtime.threads import available
+from gbdnn.runtime.topology import described
 
 if TYPE_CHECKING:
     from gbdnn.model.network import Network
@@ -52,11 +52,12 @@ def info(
       gbdnn info Y --check
       gbdnn info --machine
     """  # noqa: D301 -- \b keeps the lines of the examples
+    facts: dict[str, Any]
     table: list[str] = []
     of_networks = {"--inputs": inputs, "--memory": memory}
     if machine:
         _require_none({"PATH": path, "--check": check} | of_networks, "--machine")
-        facts = {"machine": found_machine(), "versions": versions()}
+        facts = {"machine": described(), "versions": versions()}
         facts["compiled kernels"] = compiled_kernels()
     elif path is None:
         raise ArgumentError("missing argument PATH; pass a path or --machine")

@@ -3,49 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gbdnn.errors import ArgumentError
 from gbdnn.runtime.cores import is_binding, usable
+from gbdnn.runtime.topology import ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-__all__ = ["bound", "compact"]
+__all__ = ["bound"]
 
-_CPUS = Path("/sys/devices/system/cpu")
 _TASKS = Path("/proc/self/task")
 
 
-def compact(among: Iterable[int], cpus: Path = _CPUS) -> list[int]:
-    """Return logical processors in the order in which threads use them.
-
-    One processor of each physical core comes first, in the order of NUMA nodes, then sockets; the
-    cores' other hardware threads (SMT) follow in the same order. `cpus` is the kernel's folder.
-    """
-    places = []
-    threads: dict[tuple[int, ...], int] = defaultdict(int)  # of a core
-    for cpu in sorted(among):
-        folder = cpus / f"cpu{cpu}"
-        node = min((int(each.name[4:]) for each in folder.glob("node[0-9]*")), default=0)
-        core = node, _number(folder, "physical_package_id"), _number(folder, "core_id", cpu)
-        places.append((threads[core], *core, cpu))
-        threads[core] += 1
-    return [place[-1] for place in sorted(places)]
-
-
-def _number(cpu: Path, name: str, missing: int = 0) -> int:
-    with suppress(OSError, ValueError):
-        return int((cpu / "topology" / name).read_text())
-    return missing
-
-
 @contextmanager
-def bound(nthreads: int) -> Iterator[None]:
-    """Bind all threads of this process to `nthreads` processors, chosen by `compact`.
+def bound(nthreads: int, *, scatter: bool = False) -> Iterator[None]:
+    """Bind all threads of this process to the first `nthreads` processors of `ordered`.
 
     Threads that are started in the ``with`` block inherit the binding. At the end, every thread
     gets its affinity back, and new threads get that of the calling thread.
@@ -57,7 +33,7 @@ def bound(nthreads: int) -> Iterator[None]:
             "pin= cannot be combined with OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY, by which"
             " OpenMP binds threads itself"
         )
-    order = compact(usable())
+    order = ordered(usable(), scatter=scatter)
     if nthreads > len(order):
         raise ArgumentError(f"pin= needs {nthreads} processors, but there are {len(order)}")
     own, before = os.sched_getaffinity(0), {task: _affinity(task) for task in _tasks()}

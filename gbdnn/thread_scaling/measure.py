@@ -20,16 +20,17 @@ from gbdnn.arrays.matrices import is_graphblas
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.engine.run import is_stop
 from gbdnn.errors import ArgumentError, ArgumentTypeError
-from gbdnn.runtime.cores import usable
+from gbdnn.runtime.cores import cores, usable
 from gbdnn.runtime.first_use import complete, gb
 from gbdnn.runtime.pinning import bound
 from gbdnn.runtime.threads import MOST_THREADS
+from gbdnn.runtime.topology import physical_cores
 from gbdnn.thread_scaling.study import Run, Scaling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    Call = Callable[[int], object]
+    Call = Callable[..., object]
 
 __all__ = ["in_context", "scaling"]
 
@@ -70,11 +71,12 @@ def in_context(function: Callable[[], object]) -> Call:
 
 def scaling(
     call: Call | Mapping[str, Call],
-    nthreads: Iterable[int] = (1, 2, 4),
+    nthreads: Iterable[int] | None = None,
     *,
+    sizes: Iterable[int] | None = None,
     rounds: int = 7,
     weak: Call | Mapping[str, Call] | None = None,
-    pin: Literal["compact", False] = False,
+    pin: Literal["compact", "scatter", False] = False,
     per_kernel: bool = False,
 ) -> Scaling:
     """Measure calls on several numbers of threads.
@@ -84,15 +86,20 @@ def scaling(
     call : callable, or dict of str to callable
         ``call(n)`` runs on n threads, such as ``lambda n: gbdnn.infer(net, X, nthreads=n)``. For
         GraphBLAS calls, use `thread_scaling.in_context`. A dict compares programs by name.
-    nthreads : iterable of int, default (1, 2, 4)
-        Numbers of threads; speed-ups are relative to the smallest.
+    nthreads : iterable of int, optional
+        Numbers of threads; speed-ups are relative to the smallest. Default: 1, 2, 4, ... up to the
+        number of physical cores, this number, and the number of hardware threads.
+    sizes : iterable of int, optional
+        Call ``call(n, size)`` with each size, such as a number of inputs. Short calls gain less
+        from threads, for reasons that are not the program's.
     rounds : int, default 7
-        Timed rounds after a warm-up.
+        Timed rounds after a warm-up. Fewer than six support no conclusion.
     weak : callable, or dict of str to callable, optional
         ``weak(n)`` runs n times the inputs on n threads (weak scaling).
-    pin : {"compact", False}, default False
-        Bind the process to as many physical cores as threads during each run, those of one NUMA
-        node first (Linux). The affinity is restored.
+    pin : {"compact", "scatter", False}, default False
+        Bind the process to as many processors as threads during each run (Linux): "compact" fills
+        the physical cores of one NUMA node, then those of the next; "scatter" takes cores of the
+        nodes in turns. Second hardware threads of cores come last. The affinity is restored.
     per_kernel : bool, default False
         Run each call once more in every round and record the time of kernels and layers in calls
         of `infer`. These runs take longer, and do not count for the other times.
@@ -122,25 +129,21 @@ def scaling(
     >>> [row["threads"] for row in study.rows]
     [1, 2]
     """
-    counts = sorted({
-        whole_number(n, "nthreads", least=1, most=MOST_THREADS)
-        for n in as_list(nthreads, "nthreads must be a list of integers")
-    })  # fmt: skip
-    if not counts:
-        raise ArgumentError("nthreads is empty; pass at least one number of threads")
+    counts = _numbers(_counts() if nthreads is None else nthreads, "nthreads", MOST_THREADS)
+    more = [()] if sizes is None else [(size,) for size in _numbers(sizes, "sizes", 1 << 62)]
     whole_number(rounds, "rounds", least=1)
     as_flag(per_kernel, "per_kernel")
-    if pin is not False and pin != "compact":
-        raise ArgumentError(f"pin must be 'compact' or False, not {pin!r}")
+    if pin is not False and pin not in ("compact", "scatter"):
+        raise ArgumentError(f"pin must be 'compact', 'scatter' or False, not {pin!r}")
     calls = {("strong", name): each for name, each in _named(call, "call").items()}
     if weak is not None:
         calls |= {("weak", name): each for name, each in _named(weak, "weak").items()}
-    keys = [(*key, n) for key in calls for n in counts]
+    keys = [(*key, n, *size) for key in calls for size in more for n in counts]
 
-    def once(kind: str, name: str, n: int) -> tuple[float, float]:
-        with bound(n) if pin else nullcontext():
+    def once(kind: str, name: str, n: int, *size: int) -> tuple[float, float]:
+        with bound(n, scatter=pin == "scatter") if pin else nullcontext():
             cpu, began = process_time(), perf_counter()
-            complete(calls[kind, name](n))
+            complete(calls[kind, name](n, *size))
             taken = perf_counter() - began, process_time() - cpu
         sleep(_PAUSE)
         return taken
@@ -153,19 +156,36 @@ def scaling(
         others = _others(max(counts))
         taken = {key: once(*key) for key in (keys if turn % 2 else keys[::-1])}
         busy = others()
-        runs += [Run(name, kind, n, turn, *taken[kind, name, n], busy) for kind, name, n in keys]
-        for kind, name, n in keys if per_kernel else ():
+        for kind, name, n, *size in keys:
+            times = taken[kind, name, n, *size]
+            runs.append(Run(name, kind, n, turn, *times, busy, *size))
+        for key in keys if per_kernel else ():
             with watched(RunProgress()) as work:
-                wall = once(kind, name, n)[0]
-            for part, each in _parts(work, n * wall).items():
-                parts[name, kind, n, part].append(each)
+                wall = once(*key)[0]
+            for part, each in _parts(work, key[2] * wall).items():
+                parts[*key, part].append(each)
     rows = []
-    for (name, kind, n, part), values in parts.items():
+    for (kind, name, n, *size, part), values in parts.items():
         seconds, edges = np.median(values, axis=0).tolist()
         row = {"program": name, "kind": kind, "threads": n, "part": part, "seconds": seconds}
+        row |= {"size": size[0]} if size else {}
         rows.append(row | {"rate": edges / seconds if seconds else 0.0})
     load.append(os.getloadavg()[0])
     return Scaling(runs, rows, load, pin)
+
+
+def _counts() -> set[int]:
+    """Return the default numbers of threads."""
+    there = physical_cores()
+    return {1 << k for k in range(there.bit_length())} | {there, cores()}
+
+
+def _numbers(given: Iterable[int], name: str, most: int) -> list[int]:
+    values = as_list(given, f"{name} must be a list of integers")
+    found = sorted({whole_number(n, name, least=1, most=most) for n in values})
+    if not found:
+        raise ArgumentError(f"{name} is empty; pass at least one number")
+    return found
 
 
 def _named(call: Any, what: str) -> dict[str, Call]:

@@ -1,12 +1,24 @@
-"""Statistics of timed calls by number of threads.
+"""Statistics of timed calls by number of threads, and where the time is lost.
+
+On n threads, a call takes T(n) seconds and C(n) seconds of processor time. The efficiency
+T(1) / (n T(n)) is the product of
+
+    parallel      C(n) / (n T(n))    the share of the time in which the cores are busy
+    computation   C(1) / C(n)        the share of the processor time that one thread needs
+
+if one thread is always busy. Waiting lowers the first: serial parts, locks, uneven shares. Work
+that one thread does not have lowers the second: spinning, shared caches and memory, two threads on
+one core. The method is that of the POP Centre of Excellence (pop-coe.eu), where 0.8 is acceptable.
 
 Speed-ups are ratios of runs of the same round. A median has an interval by order statistics: the
 k-th smallest to the k-th largest value, with k as large as possible for a coverage of 95 %. Of
-seven values, the smallest to the largest cover the median with 98 %.
+seven values, the smallest to the largest cover the median with 98 %; fewer than six values cannot
+cover it with 95 %.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field, fields
 from math import comb
@@ -15,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gbdnn.arrays.checks import as_word
-from gbdnn.challenge.machine import machine, versions
+from gbdnn.challenge.machine import versions
 from gbdnn.errors import ArgumentError
+from gbdnn.runtime.topology import described
 from gbdnn.viz.figures import axes_or_new, curve_styles, legend_above
 
 if TYPE_CHECKING:
@@ -27,12 +40,15 @@ if TYPE_CHECKING:
 __all__ = ["Run", "Scaling", "interval", "serial_share"]
 
 _COVERAGE = 0.95
-_FITTED = 4  # numbers of threads from which Amdahl's law is fitted
+_LEAST = 6  # rounds that can cover a median so
+_FITTED = 3  # numbers of threads from which causes of waiting are told apart
+_ACCEPTABLE = 0.8  # parallel efficiency and efficiency of the computation
 _BUSY = 0.25  # cores used by other programs from which a round is disturbed, or this share:
 _BUSY_SHARE = 0.05
 _SHORT = 0.02  # seconds of a call of which waking threads is a considerable part
 _KINDS = ("strong", "weak")
-_HEAD = ("program", "kind", "threads", "seconds", "speed-up", "efficiency", "cores busy")
+_TIMES = ("seconds", "speed-up", "efficiency", "parallel", "computation")
+_LOSSES = {"work": "0.35", "more processor time": "0.65", "waiting": "0.9"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,8 @@ class Run:
         Wall time, and processor time of this process.
     others : float or None
         Cores used by other programs during the round; None if unknown.
+    size : int or None
+        As in ``sizes=``.
     """
 
     program: str
@@ -58,17 +76,35 @@ class Run:
     seconds: float
     cpu: float
     others: float | None = None
+    size: int | None = None
 
 
-def interval(values: Iterable[float]) -> tuple[float, float, float]:
-    """Return the median of values and its interval by order statistics."""
+def interval(values: Iterable[float]) -> tuple[float, float | None, float | None]:
+    """Return the median of values and its interval by order statistics; one value has none."""
     ordered = np.sort(np.fromiter(values, float))
-    n, k, outside = len(ordered), 0, 1
+    k, _ = _cut(len(ordered))
+    if len(ordered) < 2:
+        return float(ordered[0]), None, None
+    return float(np.median(ordered)), float(ordered[k]), float(ordered[-1 - k])
+
+
+def _cut(n: int) -> tuple[int, float]:
+    """Return how many of n values are left out at each end of an interval, and its coverage."""
+    k, outside = 0, 1
     # The median is below the (k + 1)-th smallest value with a probability of outside / 2^n.
     while k < (n - 1) // 2 and 2 * (outside + comb(n, k + 1)) <= (1 - _COVERAGE) * 2**n:
         k += 1
         outside += comb(n, k)
-    return float(np.median(ordered)), float(ordered[k]), float(ordered[-1 - k])
+    return k, 1 - 2 * outside / 2**n
+
+
+def _may_be_chance(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    """Whether paired times may differ by chance, by the sign test at 5 %."""
+    faster = sum(a < b for a, b in zip(ours, theirs, strict=True))
+    slower = sum(a > b for a, b in zip(ours, theirs, strict=True))
+    n = faster + slower
+    tail = sum(comb(n, k) for k in range(min(faster, slower) + 1))
+    return 2 * tail > (1 - _COVERAGE) * 2**n
 
 
 def serial_share(threads: Sequence[int], speed_ups: Sequence[float]) -> float:
@@ -99,17 +135,20 @@ class Scaling:
         thread.
     load : list of float
         Load averages before and after.
-    pin : {"compact", False}
+    pin : {"compact", "scatter", False}
     machine, versions : dict
         As in ``gbdnn challenge --json``.
+    date : str
+        Day of the measurement, such as "2026-11-28".
     """
 
     runs: list[Run]
     parts: list[dict[str, Any]] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
     pin: str | bool = False
-    machine: dict[str, Any] = field(default_factory=machine)
+    machine: dict[str, Any] = field(default_factory=described)
     versions: dict[str, str] = field(default_factory=versions)
+    date: str = field(default_factory=lambda: datetime.date.today().isoformat())
 
     @property
     def disturbed(self) -> list[int]:
@@ -124,59 +163,69 @@ class Scaling:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row per program, kind and number of threads, with intervals of the medians.
+        """A row per program, kind, size and number of threads, with intervals of the medians.
 
         ``speed_up`` is relative to the smallest number of threads; for weak scaling it is the ratio
-        of inputs per second. ``cores_busy`` is processor time divided by wall time.
+        of inputs per second. ``parallel`` is the share of the time in which cores are busy, and
+        ``computation`` the ratio of processor times; their product is about the ``efficiency``.
+        ``above_cores`` is whether there are more threads than physical cores.
         """
         rows = []
-        for (program, kind), of in self._series().items():
+        for (program, kind, size), of in self._series().items():
             few = min(of)
             for n, runs in of.items():
-                seconds = [run.seconds for run in runs]
                 ideal = n / few
                 more = ideal if kind == "weak" else 1
-                pairs = zip(of[few], seconds, strict=True)
-                gains = [more * one.seconds / taken for one, taken in pairs]
-                row = {"program": program, "kind": kind, "threads": n, "rounds": len(runs)}
-                row["cores_busy"] = float(np.median([run.cpu / run.seconds for run in runs]))
-                each = {"seconds": seconds, "speed_up": gains}
+                pairs = [*zip(of[few], runs, strict=True)]
+                gains = [more * one.seconds / run.seconds for one, run in pairs]
+                row: dict[str, Any] = {"program": program, "kind": kind, "threads": n}
+                row |= {"size": size} if size is not None else {}
+                row |= {"rounds": len(runs), "above_cores": n > self._cores}
+                each = {"seconds": [run.seconds for run in runs], "speed_up": gains}
                 each["efficiency"] = [gain / ideal for gain in gains]
+                each["parallel"] = [run.cpu / (n * run.seconds) for run in runs]
+                each["computation"] = [
+                    more * one.cpu / run.cpu if run.cpu else 1.0 for one, run in pairs
+                ]
                 for name, values in each.items():
                     row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
                 rows.append(row)
         return rows
 
     @property
-    def serial_shares(self) -> dict[str, tuple[float, float, float]]:
-        """Serial share by Amdahl's law, with its interval, by program.
-
-        Empty for fewer than four numbers of threads, or if the smallest is not 1.
-        """
-        found = {}
-        for (program, kind), of in self._series().items():
-            if kind == "strong" and len(of) >= _FITTED and min(of) == 1:
-                times = np.array([[run.seconds for run in runs] for runs in of.values()])
-                found[program] = interval(serial_share([*of], each[0] / each) for each in times.T)
-        return found
-
-    @property
     def conclusions(self) -> list[str]:
-        """Sentences on the speed-ups; only a warning if most rounds are disturbed."""
+        """Sentences on the speed-ups, and on what is lost on the largest number of threads.
+
+        Of several sizes, those on the largest one. If most rounds are disturbed, or fewer than six
+        count, only a sentence that says so.
+        """
+        rows = [row for row in self.rows if row["kind"] == "strong"]
         if self._warning:
             return [f"{self._warning}: no conclusions are drawn."]
-        found, rows = [], [row for row in self.rows if row["kind"] == "strong"]
-        few, most = (of(row["threads"] for row in rows) for of in (min, max))
+        rounds = min((row["rounds"] for row in rows), default=_LEAST)
+        if rounds < _LEAST:
+            return [f"{rounds} round{'s'[: rounds > 1]}: conclusions need {_LEAST} or more."]
+        size = max((row.get("size", 0) for row in rows), default=0)
+        rows = [row for row in rows if row.get("size", 0) == size]
+        few, most = (of((row["threads"] for row in rows), default=0) for of in (min, max))
         last = sorted((r for r in rows if r["threads"] == most), key=lambda row: row["seconds"])
+        found = list[str]()
         for row in last if most > few else ():
             sure = row["speed_up_low"] > 1 or row["speed_up_high"] < 1
             found.append(
                 f"{row['program']}: {_spread(row, 'speed_up')} times as fast on {most} threads as"
                 f" on {few}{'' if sure else ', which may be chance'}."
             )
+            found += self._lost(row, [r for r in rows if r["program"] == row["program"]])
         if len(last) > 1:
-            close = [r["program"] for r in last[1:] if r["seconds_low"] <= last[0]["seconds_high"]]
-            but = f", but within the interval of {' and '.join(close)}" if close else ""
+            series = self._series()
+            ours, *others = (
+                [run.seconds for run in series[r["program"], "strong", size or None][most]]
+                for r in last
+            )
+            names = [r["program"] for r in last[1:]]
+            close = [x for x, of in zip(names, others, strict=True) if _may_be_chance(ours, of)]
+            but = f", but the difference from {' and '.join(close)} may be chance" if close else ""
             found.append(f"Fastest on {most} threads: {last[0]['program']}{but}.")
         short = dict.fromkeys(
             r["program"] for r in rows if r["threads"] > 1 and r["seconds"] < _SHORT
@@ -184,38 +233,81 @@ class Scaling:
         if short:
             least = f"{1000 * _SHORT:.0f} ms"
             found.append(f"Waking threads is a part of calls below {least}: {', '.join(short)}.")
-        for program, share in self.serial_shares.items():
-            text = "{:.1%} ({:.1%}, {:.1%})".format(*share)
-            found.append(f"{program}: serial share {text} by Amdahl's law.")
         return found
+
+    def _lost(self, last: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+        """Return sentences on what a program loses on the largest number of threads."""
+        parallel, computation = last["parallel"], last["computation"]
+        found, begin = [], f"{last['program']}: with {last['threads']} threads, "
+        if parallel < _ACCEPTABLE:
+            text = f"{begin}cores waited {1 - parallel:.0%} of the time"
+            # Seconds of waiting on all threads, relative to the time on one.
+            n_of = np.array([row["threads"] for row in rows])
+            waited = n_of / (n_of[0] * np.array([row["speed_up"] for row in rows]))
+            waited *= 1 - np.array([row["parallel"] for row in rows])
+            if rows[0]["threads"] != 1 or len(rows) < _FITTED:
+                text += ", in serial parts, at locks or because of uneven shares"
+            else:
+                several, waited = n_of[1:], waited[1:]
+                share = float(waited @ (several - 1) / ((several - 1) @ (several - 1)))
+                if np.square(waited - share * (several - 1)).sum() < several.size * waited.var():
+                    text += f", as if {share:.0%} of the work ran on one thread, or under a lock"
+                else:
+                    uneven = f"{waited.mean():.0%} more work than the mean"
+                    text += f", as if one thread had {uneven} (uneven shares)"
+            found.append(f"{text}.")
+        if computation < _ACCEPTABLE:
+            text = f"{begin}the processor time was {1 / computation:.2g} times that on one thread"
+            if last["above_cores"]:
+                text += f"; there are {self._cores} physical cores"
+            causes = "threads that spin while they wait (OMP_WAIT_POLICY), memory, or shared caches"
+            found.append(f"{text}: {causes}.")
+        return found
+
+    @property
+    def _cores(self) -> int:
+        return int(self.machine.get("physical_cores") or self.machine["cores"])
 
     @property
     def _warning(self) -> str:
         """What the statistics are worth if most rounds are disturbed, else nothing."""
-        count = len(self.disturbed)
-        return "" if self.is_quiet else f"Other programs used the cores in {count} rounds"
+        if self.is_quiet:
+            return ""
+        count, cores = len(self.disturbed), np.median([run.others or 0 for run in self.runs])
+        return f"Other programs used {cores:.1f} cores, and disturbed {count} rounds"
 
-    def _series(self) -> dict[tuple[str, str], dict[int, list[Run]]]:
-        """Return the runs that count, by program and kind, then by threads, in order of rounds."""
+    def _series(self) -> dict[tuple[str, str, int | None], dict[int, list[Run]]]:
+        """Return the runs that count, by program, kind and size, then threads, ordered by round."""
         gone = set(self.disturbed) if self.is_quiet else set()
-        found: dict[tuple[str, str], dict[int, list[Run]]] = {}
+        found: dict[tuple[str, str, int | None], dict[int, list[Run]]] = {}
         for run in sorted(self.runs, key=lambda run: (run.threads, run.round)):
             if run.round not in gone:
-                of = found.setdefault((run.program, run.kind), {})
+                of = found.setdefault((run.program, run.kind, run.size), {})
                 of.setdefault(run.threads, []).append(run)
         return found
 
     def _cells(self) -> list[list[str]]:
         """Return the table of `rows` as text, with its head."""
-        return [
-            [*_HEAD],
-            *(
-                [row["program"], row["kind"], str(row["threads"])]
-                + [_spread(row, name) for name in ("seconds", "speed_up", "efficiency")]
-                + [f"{row['cores_busy']:.2f}"]
-                for row in self.rows
-            ),
-        ]
+        sized = any(run.size is not None for run in self.runs)
+        cells = [["program", "kind", *["size"] * sized, "threads", *_TIMES]]
+        for row in self.rows:
+            cells.append([row["program"], row["kind"]])
+            cells[-1] += [f"{row['size']:,}" if "size" in row else ""] if sized else []
+            cells[-1] += [f"{row['threads']}{'*'[: row['above_cores']]}"]
+            cells[-1] += [_spread(row, name) for name in ("seconds", "speed_up", "efficiency")]
+            cells[-1] += [f"{row[name]:.2f}" for name in ("parallel", "computation")]
+        return cells
+
+    @property
+    def _notes(self) -> list[str]:
+        """Sentences below a table."""
+        rows = self.rows
+        above = any(row["above_cores"] for row in rows)
+        found = [f"* more threads than physical cores ({self._cores})"] if above else []
+        rounds = min((row["rounds"] for row in rows), default=0)
+        if rounds > 1:
+            found.append(f"Intervals cover the median with {_cut(rounds)[1]:.0%}.")
+        return found
 
     def __repr__(self) -> str:
         cells, rounds = self._cells(), len({run.round for run in self.runs})
@@ -224,21 +316,27 @@ class Scaling:
         about += f", rounds {self.disturbed} disturbed" if self.disturbed else ""
         wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = ["  ".join(map(str.ljust, row, wide)).rstrip() for row in cells]
-        return "\n".join([about, *lines, *self.conclusions])
+        return "\n".join([about, *lines, *self._notes, *self.conclusions])
 
     def _repr_html_(self) -> str:
         from html import escape
 
         rows = ("<tr><td>" + "<td>".join(map(escape, row)) for row in self._cells())
-        return f"<table>{''.join(rows)}</table><p>{escape(' '.join(self.conclusions))}"
+        text = escape(" ".join([*self._notes, *self.conclusions]))
+        return f"<table>{''.join(rows)}</table><p>{text}"
 
     def to_latex(self) -> str:
         """Return the table of `rows` as a LaTeX ``tabular``."""
         special = str.maketrans({each: f"\\{each}" for each in "&%$#_{}"})
-        rows = [" & ".join(text.translate(special) for text in row) for row in self._cells()]
-        rows += [f"\\multicolumn{{7}}{{l}}{{{self._warning}}}"] * bool(self._warning)
+        cells = self._cells()
+        rows, wide = (
+            [" & ".join(text.translate(special) for text in row) for row in cells],
+            len(cells[0]),
+        )
+        notes = [*self._notes, *filter(None, [self._warning])]
+        rows += [f"\\multicolumn{{{wide}}}{{l}}{{{note.translate(special)}}}" for note in notes]
         body = "".join(f"{row} \\\\\n" for row in rows)
-        return f"\\begin{{tabular}}{{llrrrrr}}\n{body}\\end{{tabular}}\n"
+        return f"\\begin{{tabular}}{{ll{'r' * (wide - 2)}}}\n{body}\\end{{tabular}}\n"
 
     def as_json(self) -> dict[str, Any]:
         """Return a dict for JSON with all runs, and what follows from them."""
@@ -258,7 +356,7 @@ class Scaling:
         kind: Literal["strong", "weak"] = "strong",
         others: Mapping[str, Scaling] | None = None,
     ) -> Axes:
-        """Plot speed-ups and their intervals by number of threads.
+        """Plot speed-ups and their intervals by number of threads, a line for each size.
 
         Parameters
         ----------
@@ -271,7 +369,8 @@ class Scaling:
         Returns
         -------
         Axes
-            Both axes are logarithmic; the dotted line is the ideal speed-up.
+            Both axes are logarithmic; the dotted line is the ideal speed-up, and the vertical one
+            the number of physical cores if there are more threads.
 
         Raises
         ------
@@ -283,7 +382,8 @@ class Scaling:
         studies = {"": self, **(others or {})}
         for label, study in studies.items():
             for row in (row for row in study.rows if row["kind"] == kind):
-                series[", ".join(filter(None, (row["program"], label)))].append(row)
+                size = f"{row['size']:,}" if "size" in row else ""
+                series[", ".join(filter(None, (row["program"], size, label)))].append(row)
         counts = sorted({row["threads"] for rows in series.values() for row in rows})
         if not counts:
             raise ArgumentError(f"the study has no runs of kind {kind!r}; pass weak=")
@@ -293,11 +393,58 @@ class Scaling:
             # The intervals of several programs stand next to each other.
             x = np.array([row["threads"] for row in rows]) * 1.02 ** (at - (len(series) - 1) / 2)
             names = ("speed_up", "speed_up_low", "speed_up_high")
-            y, low, high = (np.array([row[name] for row in rows]) for name in names)
-            ax.errorbar(x, y, [y - low, high - y], capsize=2, label=label, **next(styles))
+            y, low, high = (np.array([row[name] for row in rows], float) for name in names)
+            bars = None if np.isnan(low).any() else [y - low, high - y]
+            ax.errorbar(x, y, bars, capsize=2, label=label, **next(styles))
+        if any(row["above_cores"] for rows in series.values() for row in rows):
+            ax.axvline(self._cores, color="0.7", linewidth=1, label="physical cores")
         _powers(ax, counts)
         ax.set_xlabel("\n".join(["threads", *(x._warning for x in studies.values() if x._warning)]))
         ax.set_ylabel(f"speed-up over {counts[0]} thread{'s'[: counts[0] > 1]}")
+        legend_above(ax)
+        return ax
+
+    def plot_losses(self, ax: Axes | None = None) -> Axes:
+        """Plot what the cores do in the time of a call, for each program and number of threads.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Axes to draw into (default: those of a new figure).
+
+        Returns
+        -------
+        Axes
+            A bar for each row of kind "strong": the work that one thread does, too (the
+            efficiency); more processor time; and waiting.
+
+        Raises
+        ------
+        ArgumentError
+            There are no runs of kind "strong".
+        """
+        rows = [row for row in self.rows if row["kind"] == "strong"]
+        if not rows:
+            raise ArgumentError("the study has no runs of kind 'strong'; pass call=")
+        ax = axes_or_new(ax)
+        busy = np.clip([row["parallel"] for row in rows], 0, 1)
+        work = busy * np.clip([row["computation"] for row in rows], 0, 1)
+        below = np.zeros(len(rows))
+        for (name, color), part in zip(_LOSSES.items(), (work, busy - work, 1 - busy), strict=True):
+            ax.bar(range(len(rows)), part, bottom=below, color=color, label=name, width=0.8)
+            below += part
+        labels = [f"{row['threads']}{'*'[: row['above_cores']]}" for row in rows]
+        firsts = dict[str, int]()
+        for at, row in enumerate(rows):
+            size = f", {row['size']:,}" if "size" in row else ""
+            firsts.setdefault(row["program"] + size, at)
+        for program, at in firsts.items():
+            labels[at] += f"\n{program}"
+        ax.set_xticks(range(len(rows)), labels)
+        for tick, at in zip(ax.get_xticklabels(), range(len(rows)), strict=True):
+            tick.set_horizontalalignment("left" if at in firsts.values() else "center")
+        ax.set_xlabel("threads")
+        ax.set_ylabel("share of the time of all cores")
         legend_above(ax)
         return ax
 
@@ -348,8 +495,9 @@ class Scaling:
 
 
 def _spread(row: dict[str, Any], name: str) -> str:
-    """Return a median and its interval as text."""
-    return f"{row[name]:.3g} ({row[f'{name}_low']:.3g}, {row[f'{name}_high']:.3g})"
+    """Return a median and its interval, if there is one, as text."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:.3g}" + ("" if low is None else f" ({low:.3g}, {high:.3g})")
 
 
 def _powers(ax: Axes, counts: list[int]) -> None:
