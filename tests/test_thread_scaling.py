@@ -211,11 +211,15 @@ def test_losses_in_a_figure():
     pytest.importorskip("matplotlib")
     of = simulated(LOSSES, noise=0)
     ax = of.plot_losses()
-    heights = np.array([[bar.get_height() for bar in bars] for bars in ax.containers])
-    assert heights.sum(axis=0) == pytest.approx(np.ones(16))
-    assert heights[:, 3] == pytest.approx([0.3226, 0, 0.6774], abs=1e-3)
-    assert heights[:, 11] == pytest.approx([0.625, 0.375, 0], abs=1e-3)
-    assert [x.get_text() for x in ax.get_xticklabels()][2:5] == ["4", "8*", "1\nuneven"]
+    widths = np.array([[bar.get_width() for bar in bars] for bars in ax.containers])
+    assert widths.sum(axis=0) == pytest.approx(np.ones(16))
+    assert widths[:, 3] == pytest.approx([0.3226, 0, 0.6774], abs=1e-3)
+    assert widths[:, 11] == pytest.approx([0.625, 0.375, 0], abs=1e-3)
+    assert [x.get_text() for x in ax.get_yticklabels()][2:5] == [
+        "serial, 4",
+        "serial, 8*",
+        "uneven, 1",
+    ]
     with pytest.raises(ArgumentError, match="no runs of kind 'strong'"):
         study(kind="weak").plot_losses()
 

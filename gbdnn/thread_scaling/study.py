@@ -424,27 +424,21 @@ class Scaling:
             There are no runs of kind "strong".
         """
         rows = [row for row in self.rows if row["kind"] == "strong"]
+        shown = [cells for cells in self._cells()[1:] if cells[1] == "strong"]
         if not rows:
             raise ArgumentError("the study has no runs of kind 'strong'; pass call=")
         ax = axes_or_new(ax)
         busy = np.clip([row["parallel"] for row in rows], 0, 1)
         work = busy * np.clip([row["computation"] for row in rows], 0, 1)
-        below = np.zeros(len(rows))
-        for (name, color), part in zip(_LOSSES.items(), (work, busy - work, 1 - busy), strict=True):
-            ax.bar(range(len(rows)), part, bottom=below, color=color, label=name, width=0.8)
-            below += part
-        labels = [f"{row['threads']}{'*'[: row['above_cores']]}" for row in rows]
-        firsts = dict[str, int]()
-        for at, row in enumerate(rows):
-            size = f", {row['size']:,}" if "size" in row else ""
-            firsts.setdefault(row["program"] + size, at)
-        for program, at in firsts.items():
-            labels[at] += f"\n{program}"
-        ax.set_xticks(range(len(rows)), labels)
-        for tick, at in zip(ax.get_xticklabels(), range(len(rows)), strict=True):
-            tick.set_horizontalalignment("left" if at in firsts.values() else "center")
-        ax.set_xlabel("threads")
-        ax.set_ylabel("share of the time of all cores")
+        parts = zip(_LOSSES.items(), (work, busy - work, 1 - busy), strict=True)
+        left = np.zeros(len(rows))
+        for (name, color), part in parts:
+            ax.barh(range(len(rows)), part, left=left, color=color, label=name)
+            left += part
+        ax.set_yticks(range(len(rows)), [", ".join(cells[:1] + cells[2:-5]) for cells in shown])
+        ax.invert_yaxis()
+        ax.set_ylabel("program, threads")
+        ax.set_xlabel("share of the time of all cores")
         legend_above(ax)
         return ax
 
