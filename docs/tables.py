@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from measured import processor
 from result_figures import SHOWN
 
 from gbdnn.challenge.published import PUBLISHED
-from gbdnn.thread_scaling.study import serial_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,6 +28,7 @@ HERE = Path(__file__).parent
 NEURONS, LAYERS = (1024, 4096, 16384, 65536), (120, 480, 1920)
 SETUP = "zen4"  # the machine of the results page
 BFLOAT16 = "openvino_bf16"  # not compared with programs in FP32
+_LEAST = 3  # rounds from which the lowest and the highest speed-up are shown
 _TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
 _UNSHOWN = {"python", "SuiteSparse:GraphBLAS", "numpy", "numba"}  # in the files of results
 _NAMES = {
@@ -82,6 +83,7 @@ def made() -> dict[str, str]:
         "published": _published(),
         "published-sources": _numbered(_sources().values()),
         "scaling": _scaling(threads),
+        "scaling-published": _published_threads(),
         "operations": _operations(threads),
         "slower": _slower(read("real-networks")),
         "wait-policy": _policies(policies) + line(policies),
@@ -96,15 +98,15 @@ def read(name: str) -> dict[str, Any]:
 
 def reports() -> dict[str, dict[str, Any]]:
     """Return the JSON of benchmarks, each with its processor as files of results have it."""
-    files = {file.stem: file.read_text() for file in sorted(HERE.glob("scaling/*.json"))}
-    found = {name: json.loads(text) for name, text in files.items()}
+    texts = {file.stem: file.read_text() for file in sorted(HERE.glob("scaling/*.json"))}
+    found = {name: json.loads(text) for name, text in texts.items()}
     return {name: each | {"processor": processor(each["machine"])} for name, each in found.items()}
 
 
 def pages() -> dict[Path, str]:
     """Return the pages that have tables."""
-    files = [HERE.parent / "README.md", *sorted(HERE.glob("*.md")), *sorted(HERE.glob("*/*.md"))]
-    found = {file: file.read_text(encoding="utf-8") for file in files}
+    paths = [HERE.parent / "README.md", *sorted(HERE.glob("*.md")), *sorted(HERE.glob("*/*.md"))]
+    found = {file: file.read_text(encoding="utf-8") for file in paths}
     return {file: text for file, text in found.items() if _TABLE.search(text)}
 
 
@@ -441,6 +443,19 @@ def _published() -> str:
     return table(head, rows, left=len(head))
 
 
+def _published_threads() -> str:
+    """Return a row for each depth: published speed-ups over one thread, and per core."""
+    text = files("gbdnn.challenge").joinpath("published.toml").read_text(encoding="utf-8")
+    (of,) = tomllib.loads(text)["threads"]
+    head = ["layers", *(f"{neurons} neurons" for neurons in NEURONS)]
+    rows = []
+    for layers in ("120", "480", "1920"):
+        pairs = (of["rates"][str(neurons)][layers] for neurons in NEURONS)
+        ratios = [most / one for one, most in pairs]
+        rows.append([layers, *(f"{ratio:.1f} ({ratio / of['cores']:.2f})" for ratio in ratios)])
+    return table(head, rows)
+
+
 def _scaling(reports: list[dict[str, Any]]) -> str:
     return _by_threads(reports, "rows", "program", "edges/s")
 
@@ -454,36 +469,39 @@ def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) 
     texts = []
     for report in reports:
         threads = ", ".join(map(str, report["threads"]))
-        head = [
-            "network, inputs",
-            name,
-            f"s on {threads} threads",
-            "speed-up (lowest, highest)",
-            last,
-        ]
-        fitted = len(report["threads"]) >= 4 and report["threads"][0] == 1
-        head += ["serial share"] if fitted else []
+        ranges = " (lowest, highest)" if report["rounds"] >= _LEAST else ""
+        most = f"on {report['threads'][-1]}: efficiency = parallel x computation"
+        head = ["network, inputs", name, f"s on {threads} threads", f"speed-up{ranges}"]
+        head += [most, last] if rows == "rows" else [last]
         found = []
         for network in report["networks"]:
             problem = f"{network['neurons']} x {network['layers']}, {network['inputs']:,}"
             for (what,), of in _grouped(network[rows], name).items():
                 seconds = [row["seconds"] for row in of]
-                cells = [", ".join(map(short, seconds)), ", ".join(map(_speed_up, of[1:]))]
+                gains = ", ".join(_speed_up(row, bool(ranges)) for row in of[1:])
+                cells = [", ".join(map(short, seconds)), gains]
                 if rows == "rows":
+                    cells.append(_losses(of[-1]))
                     cells.append(", ".join(_rate(row["edges_per_second"]) for row in of))
                 else:
                     every = [row["seconds"] for row in network[rows] if row["threads"] == 1]
                     cells.append(f"{seconds[0] / sum(every):.0%}")
-                if fitted:
-                    speed_ups = [row["speed_up"] for row in of]
-                    cells.append(f"{serial_share(report['threads'], speed_ups):.1%}")
                 found.append([problem, what, *cells])
-        texts.append(table(head, found, left=2) + line(report))
+        rounds = "" if ranges else f"\n{report['rounds']} round{'s'[: report['rounds'] > 1]}.\n"
+        texts.append(table(head, found, left=2) + line(report) + rounds)
     return "\n".join(texts)
 
 
-def _speed_up(row: dict[str, Any]) -> str:
-    return f"{row['speed_up']:.2f} ({row['speed_up_low']:.2f}, {row['speed_up_high']:.2f})"
+def _speed_up(row: dict[str, Any], ranges: bool) -> str:
+    spread = f" ({row['speed_up_low']:.2f}, {row['speed_up_high']:.2f})" if ranges else ""
+    return f"{row['speed_up']:.2f}{spread}"
+
+
+def _losses(row: dict[str, Any]) -> str:
+    """Return the efficiency as a product; files before commit 3406a5fd have the cores busy."""
+    parallel = row["parallel"] if "parallel" in row else row["cores_busy"] / row["threads"]
+    found = row["efficiency"], parallel, row["efficiency"] / parallel
+    return "{:.2f} = {:.2f} x {:.2f}".format(*found)
 
 
 def _policies(report: dict[str, Any]) -> str:

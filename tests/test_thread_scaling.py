@@ -12,7 +12,7 @@ import gbdnn
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.runtime.threads import available
 from gbdnn.thread_scaling import Run, Scaling, in_context, measure
-from gbdnn.thread_scaling.study import interval, serial_share
+from gbdnn.thread_scaling.study import interval
 
 # Seconds of seven rounds, as they were measured.
 SECONDS = {
@@ -112,13 +112,6 @@ def test_rows_of_recorded_timings(program, kind):
             assert found[f"{name}_high"] == pytest.approx(values.max())
         assert found["rounds"] == 7
         assert found["above_cores"] is (n > 4)
-
-
-def test_the_serial_share_of_amdahls_law():
-    n = np.array([1.0, 2, 4, 8])
-    for share in (0, 0.2, 1):
-        assert serial_share(n, 1 / (share + (1 - share) / n)) == pytest.approx(share)
-    assert serial_share(n, n * 1.1) == 0
 
 
 def simulated(programs, rounds=7, counts=(1, 2, 4, 8), noise=0.02, seed=0):

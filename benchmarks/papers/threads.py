@@ -10,9 +10,10 @@ fused kernels on every number of threads, each in its own process, interleaved, 
 deduplication. Categories are compared with the official ones, or with SciPy in FP64. Then the
 operations of the sparse kernel are timed separately. Every number of threads has the same inputs.
 
-Speed-ups are median ratios to the smallest number of threads; the efficiency is the speed-up over
-the ideal one. OMP_WAIT_POLICY, OMP_PROC_BIND and OMP_PLACES are recorded, not set. `docs/tables.py`
-shows the JSON.
+Speed-ups are median ratios to the smallest number of threads. The efficiency, the speed-up over the
+ideal one, is the product of `parallel` (cores busy) and `computation` (processor time on one thread
+over that on n). OMP_WAIT_POLICY, OMP_PROC_BIND and OMP_PLACES are recorded, not set.
+`docs/tables.py` shows the JSON.
 
 ``--wait-policy`` compares the values of OMP_WAIT_POLICY on all threads of the first network, alone
 and next to a loop that keeps one core busy. An OpenMP thread that waits for the next parallel
@@ -191,7 +192,8 @@ def show(network: dict[str, Any]) -> None:
     """Print the tables of a network."""
     for kind in ("rows", "operations"):
         print(f"\n{kind}")
-        hidden = [f"{name}_{end}" for name in ("seconds", "efficiency") for end in ("low", "high")]
+        names = ("seconds", "efficiency", "parallel", "computation")
+        hidden = [f"{name}_{end}" for name in names for end in ("low", "high")]
         report.table(network[kind], *hidden, "kind", "rounds", "inputs")
 
 

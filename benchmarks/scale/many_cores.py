@@ -49,10 +49,10 @@ _THREADS = "papers/threads.py"
 PARTS = {
     "choices": Part(3, "limits/choices.py", ""),
     "threads-1024": Part(
-        5, _THREADS, "--networks 1024x120 --inputs 30000 --rounds 2", "--quick --inputs 64"
+        7, _THREADS, "--networks 1024x120 --inputs 60000 --rounds 6", "--quick --inputs 64"
     ),
-    "threads-4096": Part(
-        8, _THREADS, "--networks 4096x120 --inputs 20000 --rounds 1", "--quick --inputs 64"
+    "threads-16384": Part(
+        8, _THREADS, "--networks 16384x120 --inputs 8000 --rounds 3", "--quick --inputs 64"
     ),
     "cells": Part(
         7, _REAL, f"{_SOME} --inputs 1,32,1000 --programs infer,compiled,torch,torch_csr --rounds 2"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = ["Run", "Scaling", "interval", "serial_share"]
+__all__ = ["Run", "Scaling", "interval"]
 
 _COVERAGE = 0.95
 _LEAST = 6  # rounds that can cover a median so
@@ -105,16 +105,6 @@ def _may_be_chance(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     n = faster + slower
     tail = sum(comb(n, k) for k in range(min(faster, slower) + 1))
     return 2 * tail > (1 - _COVERAGE) * 2**n
-
-
-def serial_share(threads: Sequence[int], speed_ups: Sequence[float]) -> float:
-    """Return the serial share s of Amdahl's law, fitted to speed-ups over one thread.
-
-    Least squares of the times s + (1 - s) / n, with 0 <= s <= 1.
-    """
-    n = np.asarray(threads, float)
-    x, y = 1 - 1 / n, 1 / np.asarray(speed_ups, float) - 1 / n
-    return float(np.clip(x @ y / (x @ x), 0, 1))
 
 
 @dataclass(frozen=True, repr=False)
