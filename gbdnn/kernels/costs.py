@@ -64,7 +64,7 @@ class Speeds(NamedTuple):
 _ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=12.0)
 _ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=8.5)
 _EMERALD_RAPIDS = _ZEN_4._replace(
-    dense=0.0125, dense_layer=0.55, dense_single=0.17, dense_single_far=0.28
+    dense=0.0125, dense_layer=0.55, dense_single=0.28, dense_single_far=0.28
 )
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers. Of the
 # processors with AVX-512, those with 48 KiB of first-level cache do not divide a line into halves.
