@@ -1,0 +1,90 @@
+"""`gbdnn.torch.infer` against the dense FP64 oracle, and its errors."""
+
+import itertools
+
+import numpy as np
+import pytest
+from conftest import assert_answer, network
+from covering import covering
+from oracles import case
+
+import gbdnn
+from gbdnn import errors
+
+torch = pytest.importorskip("torch")
+import gbdnn.torch as gt  # noqa: E402
+
+pytestmark = pytest.mark.frameworks
+
+BIASES = ["zero", "negative", "positive", "negative vector", "positive vector", "mixed vector"]
+VALUES = {
+    "dtype": ["FP32", "FP64"], "rule": ["all", "entries"], "bias": BIASES,
+    "activation": ["relu", "identity"], "clip": [None, 1.5], "exact": [True, False],
+    "sizes": [(24, 24, 24, 24), (24, 40, 7, 20), (5, 20, 60, 90), (30, 20)],
+    "memory": [1500, "512MiB"],
+}  # fmt: skip
+ALL = [dict(zip(VALUES, row, strict=True)) for row in itertools.product(*VALUES.values())]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_table(device):
+    """Also in batches of one input and more."""
+    for options in (ALL[k] for k in covering(ALL)):
+        given = dict(options)
+        dtype, memory = given.pop("dtype"), given.pop("memory")
+        memory = 8 * memory if isinstance(memory, int) else memory
+        expected = case(3, density=0.2, **given)
+        Y = gt.infer(network(expected.layers, dtype), expected.X, device=device, memory=memory)
+        assert_answer(Y, expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_inputs_that_die_are_dropped(dtype, monkeypatch):
+    """Most of them, after the first layers; the others keep their rows."""
+    net = gbdnn.Network(gbdnn.radixnet(1024, 12), dtype=dtype)
+    rng = np.random.default_rng(0)
+    X = rng.random((200, 1024)) * (rng.random((200, 1024)) < rng.random((200, 1)))
+    widths, product = [], gt.inference._Weights.applied
+    monkeypatch.setattr(
+        gt.inference._Weights, "applied",
+        lambda self, Y: widths.append(Y.shape[1]) or product(self, Y),
+    )  # fmt: skip
+    found, wanted = gt.infer(net, X), gbdnn.infer(net, X, engine="sparse")
+    assert 0 < wanted.reduce_rowwise().new().nvals < 150
+    assert widths[0] == 200 > widths[-1]
+    assert np.allclose(found.to_dense(fill_value=0), wanted.to_dense(fill_value=0), rtol=1e-5)
+    assert found.nvals == wanted.nvals
+
+
+def test_layers_as_matrices_and_features_of_all_kinds():
+    W, X = np.eye(3), np.array([[1.0, 0, 2], [0, 0, 0]])
+    for features in (X, gbdnn.infer([W], X), torch.tensor(X), X.astype("f4")):
+        Y = gt.infer([W, W], features, bias=-0.5, clip=1.25, last_activation="identity")
+        wanted = gbdnn.infer([W, W], X, bias=-0.5, clip=1.25, last_activation="identity")
+        assert Y.isclose(wanted)
+    assert gt.infer([W], X[:0]).shape == (0, 3)
+    assert gt.infer([], X).isclose(gbdnn.infer([], X))
+    assert gt.infer([np.zeros((3, 2))], X).nvals == 0
+    assert gt.infer([W], X, dtype="FP32").dtype.name == "FP32"
+
+
+def test_errors():
+    W, X = np.eye(3), np.ones((2, 3))
+    with pytest.raises(errors.ArgumentError, match="device='tpu' is not available"):
+        gt.infer([W], X, device="tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(errors.ArgumentError, match="device='cuda' is not available"):
+            gt.infer([W], X, device="cuda")
+    with pytest.raises(errors.ArgumentError, match="memory=50 is too small"):
+        gt.infer([W], X, memory=50)
+    with pytest.raises(errors.ShapeError):
+        gt.infer([W], np.ones((2, 4)))
+    big = np.full((3, 3), 1e30, "f4")
+    with pytest.raises(errors.NonFiniteError, match="layer 1: Y W"):
+        gt.infer([big, big], X.astype("f4"))
+    with pytest.raises(errors.ArgumentError, match="finite"):
+        gt.infer([W], np.full((2, 3), np.nan))
