@@ -85,7 +85,7 @@ def compare(
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sp.save_npz(folder / "A.npz", sp.csr_matrix(A), compressed=False)
+        sp.save_npz(folder / "A.npz", sp.csr_array(A), compressed=False)
         arguments = (folder, what, features, nthreads)
         with PROGRAMS.started(("gbdnn", *names), found, *arguments, **limits) as able:
             turns = in_turn({name: each.ask for name, each in able.items()}, rounds, pause=_PAUSE)

@@ -207,9 +207,8 @@ def layers_of(neurons: int, density: float, count: int, *, bias: float = 0.0) ->
 
     random, found = np.random.default_rng(neurons), []
     for _ in range(count):
-        W = sp.random(
-            neurons, neurons, density, format="csr", dtype=np.float32, random_state=random
-        )
+        shape = neurons, neurons
+        W = sp.random_array(shape, density=density, format="csr", dtype=np.float32, rng=random)
         W.data = (random.normal(size=W.nnz) * (neurons * density / 2) ** -0.5).astype(np.float32)
         found.append((W, bias))
     return found
@@ -342,7 +341,8 @@ def kernel(quick: bool) -> Timed:
         inputs = 64 if quick else 2000
         for filled in (0.002, 0.005, 0.01, 0.02, 0.05):
             net = network(layers_of(neurons, density, 1))
-            X = sp.random(inputs, neurons, filled, format="csr", dtype=np.float32, random_state=0)
+            shape = inputs, neurons
+            X = sp.random_array(shape, density=filled, format="csr", dtype=np.float32, rng=0)
             calls = {name: (inferred(net, X, name), {}) for name in ("sparse", "fused")}
             case = {"neurons": neurons, "density": density, "inputs": inputs, "filled": filled}
             yield case, calls, float(X.nnz) * density * neurons

@@ -521,7 +521,7 @@ def test_a_compiled_network_takes_the_features_of_infer(engine, tmp_path):
     rows = [gb.Vector.from_dense(x, missing_value=0) for x in X]
     many = [
         X, X.tolist(), tuple(X.tolist()), list(X), pandas.DataFrame(X), tensor, A, A.T.new().T,
-        A @ gb.Matrix.from_dense(np.eye(3)), sp.csr_array(X), sp.coo_matrix(X), stored, stored[:],
+        A @ gb.Matrix.from_dense(np.eye(3)), sp.csr_array(X), sp.coo_array(X), stored, stored[:],
         rows, X.astype(np.float32), np.asfortranarray(X),
     ]  # fmt: skip
     single = [X[0], X[0].tolist(), pandas.Series(X[0]), tensor[0], rows[0], 1.0 * rows[0]]

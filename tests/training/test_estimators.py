@@ -263,7 +263,7 @@ def test_fitted_with_dense_features_and_given_sparse_ones(kind, dtype):
     for y in (Y, np.eye(10)[Y].astype(int)):
         model = kind(**TINY, dtype=dtype).fit(X, y)
         assert model.scaler_.with_mean
-        sparse = [sp.csr_array(X_TEST), sp.coo_matrix(X_TEST), gb.Matrix.from_dense(X_TEST)]
+        sparse = [sp.csr_array(X_TEST), sp.coo_array(X_TEST), gb.Matrix.from_dense(X_TEST)]
         methods = ["predict", "predict_proba", "decision_function"]
         for name in methods if kind is SparseClassifier else methods[:1]:
             expected = getattr(model, name)(X_TEST)
@@ -303,7 +303,7 @@ def test_every_storage_of_a_matrix_gives_the_same(kind):
     before = given.copy()
     expected = kind(**TINY).fit(rows, y)
     A, eye = gb.Matrix.from_dense(features, missing_value=0), gb.Matrix.from_dense(np.eye(64))
-    for other in (given, given.tocsc(), sp.coo_array(features), sp.csr_matrix(given), A,
+    for other in (given, given.tocsc(), sp.coo_array(features), sp.csr_array(given), A,
                   A.T.new().T, A @ eye):  # fmt: skip
         model = kind(**TINY).fit(other, y)
         assert np.array_equal(model.scaler_.scale_, expected.scaler_.scale_)
@@ -397,7 +397,7 @@ def test_the_network_is_that_of_predict_far_from_zero(kind, ratio):
     assert np.abs(found - expected).max() < 1e-7 * ratio * np.ptp(expected)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_several_labels_per_input(kind):
     random = np.random.default_rng(0)
     W = random.standard_normal((64, 5))

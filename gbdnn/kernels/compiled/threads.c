@@ -14,6 +14,8 @@ void relax(void)
 {
 #if __has_builtin(__builtin_ia32_pause)
     __builtin_ia32_pause();
+#elif __has_builtin(__builtin_arm_isb)
+    __builtin_arm_isb(15);  // a short pause; a hint to yield takes no time
 #endif
 }
 
