@@ -33,9 +33,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-# Files that the build itself writes are not pages, nor is the paper for a journal.
+# Files that the build itself writes are not pages.
 exclude_patterns = [
-    "paper.md",
     "_build",
     "_generated",
     "_templates",

@@ -61,26 +61,6 @@ def test_python_versions():
     assert project["requires-python"] == f">={min(named)},<3.{above}"
 
 
-def test_the_steps_of_the_workflows():
-    script = text(".ci/run")
-    for variable, workflows in (("all", ["tests", "checks"]), ("more", ["weekly"])):
-        steps = re.search(rf'^{variable}="(.*)"', script, re.MULTILINE)[1].split()
-        assert all(re.search(rf"^{step}\(\) [{{(]$", script, re.MULTILINE) for step in steps)
-        found = "".join(text(f".github/workflows/{each}.yml") for each in workflows)
-        assert all(re.search(rf"\b{step}\b", found) for step in steps)
-
-
-def test_linters_have_one_version():
-    """The hooks run installed programs; their versions are those of one group, for .ci/run too."""
-    repositories = yaml.safe_load(text(".pre-commit-config.yaml"))["repos"]
-    hooks = [hook for repository in repositories for hook in repository["hooks"]]
-    assert {each["repo"] for each in repositories} == {"local"}
-    assert {each["language"] for each in hooks} == {"system"}
-    group = tomllib.loads(text("pyproject.toml"))["dependency-groups"]["lint"]
-    assert all(re.fullmatch(r"[\w-]+==[\d.]+", each) for each in group)
-    assert "install 'gbdnn[test]' --group lint\n  pre-commit run --all-files" in text(".ci/run")
-
-
 @pytest.mark.skipif(sys.platform == "darwin", reason="needs GNU's sed")
 def test_the_change_for_the_next_python_graphblas_is_prepared(tmp_path):
     """The step newest lifts the bounds in a copy, which has no bound on SuiteSparse any more."""
@@ -106,12 +86,6 @@ def test_the_change_for_the_next_python_graphblas_is_prepared(tmp_path):
 def test_links_lead_to_files(page):
     linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(page))
     assert not [each for each in linked if not (ROOT / each).exists()]
-
-
-def test_what_the_paper_cites_is_in_the_bibliography():
-    entries = re.findall(r"^@\w+\{(\w+),", text("docs/paper.bib"), re.MULTILINE)
-    _, _, body = text("docs/paper.md").split("---\n", 2)
-    assert set(re.findall(r"@(\w+)", body)) == set(entries)
 
 
 def test_two_commands_for_a_newcomer():

@@ -147,8 +147,6 @@ def test_numbers_in_sentences(docs):
     in_pages(f"{times} as fast as {name}, the fastest other program on two threads", "comparison")
     in_pages(f"{times} ({name}", "when-to-use")
     in_pages(f"{name} is the strongest of the", "../README")
-    in_pages(f"{engines[0]['two']} s on two shared cores of an AMD EPYC (Zen 4)", "paper")
-    in_pages(f"takes {times} as long", "paper")
     floor, living = results["floor"], results["living"]
     in_pages(f"takes {floor['one']} times (one thread) and {floor['two']} times", "comparison")
     in_pages(f"{living['alive']:,} inputs alive after {living['layers']} layers", "results")
@@ -176,7 +174,7 @@ def test_numbers_in_sentences(docs):
     in_pages(f"1,000 inputs or more, {means[1]} with 32, and {means[2]} with one", "../README")
 
     steps = span([tables.over_best(cell["ms"]) for cell in tables.read("training-steps")["cells"]])
-    in_pages(steps, "training", "when-to-use", "paper")
+    in_pages(steps, "training", "when-to-use")
     cells = [cell["s"] for cell in tables.read("graph")["cells"]]
     ratios = [tables.over_best(s) for s in cells]
     in_pages(f"gbdnn is {span(ratios)} as fast as the fastest other", "graph")
