@@ -97,8 +97,9 @@ def infer(
     ----------
     layers : Network, list of Layer, or list of matrices of shape (neurons before, neurons)
         Matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU. Rows of a labelled
-        object are aligned to the columns of the features or of the weights before it. For repeated
-        calls, pass a Network: with few inputs, checking the matrices takes most of a call.
+        object are aligned to the columns of the features or of the weights before it; labels must
+        be unique, and the numbers 0 to n - 1 are none, in any order. For repeated calls, pass a
+        Network: with few inputs, checking the matrices takes most of a call.
     features : Matrix, SciPy sparse or array_like, shape (inputs, neurons of the first layer)
         One row per input. A Vector or 1-D array is one input. Also accepts GraphBLAS expressions,
         data frames, tensors and stored features (``gbdnn.io.open_features``).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.arrays.labels import aligned, aligned_weights, labels_of
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.kernel import starts_at_bias
 from gbdnn.model.layer import Layer
@@ -69,6 +70,11 @@ class Convolution:
         self.layer = Layer(first, bias, activation=activation, clip=clip, dtype=dtype)
         if self.gathers and self_weights is not None:
             with naming("self_weights"):
+                for axis in (0, 1):
+                    labels = labels_of(first, axis)
+                    self_weights = aligned(
+                        self_weights, labels, "weights", "those of the weights", axis=axis
+                    )
                 self.self_weights = Layer(self_weights, activation="identity", dtype=dtype)
             mine, other = self.self_weights, self.layer
             if mine.shape != other.shape:
@@ -112,7 +118,7 @@ def as_convolutions(layers: Any, features: Any, dtype: Any) -> list[Convolution]
         convolutions = [Convolution.of(layer) for layer in as_network(layers, dtype=dtype)]
     else:
         convolutions = []
-        items = as_items(layers, "a Network or list of Convolutions")
+        items = aligned_weights(as_items(layers, "a Network or list of Convolutions"), features)
         dtypes = dtypes_for([getattr(item, "layer", item) for item in items], features, dtype)
         for k, (item, kind) in enumerate(zip(items, dtypes, strict=True)):
             with naming(f"layer {k}"):

@@ -58,7 +58,10 @@ def _from_networkx(networkx: Any, G: Any, what: str, weight: str | None) -> Any:
     if edges and not any(weight in data for *_, data in edges):
         raise ArgumentError(f"{what}: no edge has the attribute weight={weight!r}")
     try:
-        return networkx.to_scipy_sparse_array(G, weight=weight)
+        A = networkx.to_scipy_sparse_array(G, weight=weight)
+        if A.dtype.kind in "biu":  # the sum of parallel edges may not fit
+            return networkx.to_scipy_sparse_array(G, weight=weight, dtype=np.int64)
+        return A
     except (TypeError, ValueError) as err:
         edges = list(G.edges(data=weight, default=1))
         bad = [edge for edge in edges if np.asarray(edge[2]).dtype.kind not in "biuf"] or edges

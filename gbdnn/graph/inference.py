@@ -78,10 +78,12 @@ def infer(
     Parameters
     ----------
     layers : Network, or list of Convolution, Layer, or matrices (features before, features)
-        A Layer computes ``A Y W + b``, then its activation and clip; matrices get a ReLU.
+        A Layer computes ``A Y W + b``, then its activation and clip; matrices get a ReLU. Rows of
+        labelled matrices are aligned as in `gbdnn.infer`.
     X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features of the first layer)
         One row per node. Rows of a labelled pandas or xarray object may be in any order if A has
-        the same labels, or if they are integers from 0; other labels are refused.
+        the same labels; other labels are refused. The numbers 0 to n - 1 in any order, as of
+        shuffled rows, are no labels.
     A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         ``A(j, i)`` propagates features from node i to node j. Pass the result of `normalized` or
         the transpose of an adjacency matrix. Networkx graphs are transposed automatically, with
@@ -148,10 +150,11 @@ def infer(
     if memory is not None:
         memory = as_bytes(memory)
     A, labels = as_graph(A, "A", transposed=True)
-    X = as_held(aligned(X, labels, "X", "the nodes of A"), "X")
+    X = aligned(X, labels, "X", "the nodes of A")
     count = len(labels)
     with restored(), engaged(nthreads):
         convolutions = as_convolutions(layers, X, None if dtype is None else as_dtype(dtype))
+        X = as_held(X, "X")
         features, own = kind_of(X, count)
         if convolutions:
             first = convolutions[0].layer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_list
-from gbdnn.arrays.labels import aligned
+from gbdnn.arrays.labels import aligned, places
 from gbdnn.arrays.matrices import as_rows, is_graphblas, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -45,7 +45,7 @@ def as_nodes(nodes: Any, labels: Sequence[Any]) -> np.ndarray:
         what = "nodes must be a Vector, a boolean mask or a list of nodes"
         given = as_list(nodes, what)
         if not all(isinstance(each, bool | np.bool_) for each in given):
-            place = {label: k for k, label in enumerate(labels)}
+            place = places(labels, "the labels of A")
             try:
                 return np.array([place[each] for each in given], np.int64)
             except (KeyError, TypeError) as err:

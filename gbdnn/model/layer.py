@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_dtype, as_flag, finite, floating, require_room
+from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_columns, as_held, dtype_of, is_graphblas, shape_of
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
@@ -126,6 +127,7 @@ class Layer(LayerInfo):
     ) -> None:
         wanted = None if dtype is None else as_dtype(dtype)
         as_flag(copy, "copy")
+        bias = aligned(bias, labels_of(weights, 1), "bias", "those of the columns of the weights")
         weights = as_held(weights, "weights")
         shape = shape_of(weights, "weights")
         # A kernel may need row pointers.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_callable, whole_number
-from gbdnn.arrays.labels import aligned, labels_of
+from gbdnn.arrays.labels import aligned_weights
 from gbdnn.arrays.matrices import as_features, as_held, dtype_of, is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer, Prepared
@@ -334,7 +334,10 @@ def dtypes_for(weights: Sequence[Any], features: Any, dtype: Any) -> list[Any]:
     Without `dtype`, bool and integers take the dtype of the other weights, else that of features in
     FP32 or FP64, else FP32.
     """
-    own = [_dtype_or_none(as_held(x, "weights")) for x in weights]
+    own = []
+    for k, x in enumerate(weights):
+        with naming(f"layer {k}"):
+            own.append(_dtype_or_none(as_held(x, "weights")))
     if dtype is not None or any(each is None for each in own):
         return [dtype] * len(own)
     deciding = next((each for each in own if each.kind == "f"), None)
@@ -366,7 +369,6 @@ def _as_layers(
     options: dict[str, Any] = {"bias_rule": "all" if bias_rule is None else bias_rule}
     if not items or last == "identity":  # validates options that no layer uses
         Layer(np.empty((0, 0)), clip=clip, dtype=dtype, **options)
-    labels = None if features is None else labels_of(features, 1)
     for k, W in enumerate(items):
         if isinstance(W, Layer):
             raise ArgumentTypeError(
@@ -376,10 +378,7 @@ def _as_layers(
             raise ArgumentTypeError(
                 f"layer {k} is a graph convolution; call gbdnn.graph.infer, which has no plan"
             )
-        with naming(f"layer {k}"):
-            rows, labels = aligned(W, labels, "weights", "those of their inputs"), labels_of(W, 1)
-            items[k] = as_held(rows, "weights")
-    found = []
+    items, found = aligned_weights(items, features), []
     dtypes = dtypes_for(items, features, dtype)
     for k, (W, b, kind) in enumerate(zip(items, biases, dtypes, strict=True)):
         ends = last == "identity" and k == len(items) - 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, finite
-from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_features, to_array
 from gbdnn.arrays.sources import DenseRows, as_source, is_source
 from gbdnn.arrays.sparse_rows import SparseRows
@@ -143,12 +142,7 @@ class TrainingData(NamedTuple):
     def of(
         cls, X: Any, y: Any, net: Network, loss: Loss, sample_weight: Any = None
     ) -> TrainingData:
-        """Return validated data for a network; labelled targets are aligned to labelled inputs."""
-        labels = labels_of(X, 0)
-        y, sample_weight = (
-            aligned(each, labels, what, "those of X")
-            for each, what in ((y, "y"), (sample_weight, "sample_weight"))
-        )
+        """Return validated data for a network; rows go by position, whatever their labels."""
         with naming("X"):
             inputs = as_inputs(X, net)
         if not inputs.nrows:

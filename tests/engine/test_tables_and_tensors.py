@@ -162,6 +162,34 @@ def test_labels_of_weights_are_aligned_or_refused():
         Y = gbdnn.infer(weights, X)
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
     np.testing.assert_array_equal(gbdnn.compile([V[["q", "p"]], W])(X.to_numpy()), expected)
+    bias = [pandas.Series([-20.0, 5], index=["q", "p"]), 0]
+    first = np.maximum(X.to_numpy() @ V.to_numpy() + [5, -20], 0)
+    Y = gbdnn.infer([V, W], X, bias=bias).to_dense(fill_value=0)
+    np.testing.assert_array_equal(Y, first @ W.to_numpy())
+    layers = [gbdnn.Layer(V, bias[0]), gbdnn.Layer(W)]
+    np.testing.assert_array_equal(gbdnn.infer(layers, X).to_dense(fill_value=0), Y)
     for weights in ([V.rename({"a": "z"}), W], [V, W.rename({"p": "z"})]):
         with pytest.raises(errors.ArgumentError, match="weights: the labels of the rows differ"):
             gbdnn.infer(weights, X)
+
+
+def test_labels_that_repeat_are_refused():
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame([[1.0, 10, 100]], columns=list("aab"))
+    W = pandas.DataFrame([[1.0], [2], [3]], index=list("aba"))
+    with pytest.raises(errors.ArgumentError, match="layer 0: .* must be unique, but 'a' repeats"):
+        gbdnn.infer([W], X)
+    with pytest.raises(errors.ArgumentError, match="labels of the rows differ"):
+        gbdnn.infer([W.set_axis(list("abc"))], X)
+    for weights in (W.to_numpy(), W.set_axis(list("aab")), W.set_axis([2, 0, 1])):
+        np.testing.assert_array_equal(gbdnn.infer([weights], X).to_dense(), [[321]])
+
+
+def test_numbers_of_columns_are_no_labels():
+    """They are what is left of positions after columns were shuffled."""
+    pandas = pytest.importorskip("pandas")
+    X, W = pandas.DataFrame([[1.0, 10, 100]]), pandas.DataFrame([[1.0], [2], [3]])
+    for features, weights in ((X[[2, 0, 1]], W), (X, W.loc[[2, 0, 1]])):
+        expected = features.to_numpy() @ weights.to_numpy()
+        Y = gbdnn.infer([weights], features).to_dense()
+        np.testing.assert_array_equal(Y, expected)

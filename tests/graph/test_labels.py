@@ -23,12 +23,58 @@ def test_a_normalized_graph_has_the_order_of_its_nodes():
     np.testing.assert_array_equal(graph.propagate(A, ordered).ravel(), BELOW)
 
 
-def test_integer_nodes_are_labels_as_well():
+def test_numbered_nodes_of_networkx_are_labels():
+    """Rows that are numbered in another order may be those of nodes or of positions."""
     G = networkx.DiGraph([(2, 0), (0, 1)])  # list(G) is [2, 0, 1]
     f = pandas.DataFrame({"x": [10.0, 1.0, 100.0]})
-    np.testing.assert_array_equal(graph.propagate(G, f).ravel(), BELOW)
-    Y = graph.infer([np.eye(1)], f, G, nodes=[1, 0])
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), [10, 100])
+    for call in (graph.propagate, lambda A, X: graph.infer([np.eye(1)], X, A)):
+        with pytest.raises(errors.ArgumentError, match=r"from the nodes of A; reindex it, or drop"):
+            call(G, f)
+    for X in (f.loc[list(G)], f.loc[list(G)].to_numpy()):
+        np.testing.assert_array_equal(graph.propagate(G, X).ravel(), BELOW)
+        Y = graph.infer([np.eye(1)], X, G, nodes=[1, 0])
+        np.testing.assert_array_equal(Y.ravel() if isinstance(Y, np.ndarray) else
+                                      Y.to_dense(fill_value=0).ravel(), [10, 100])  # fmt: skip
+
+
+def test_numbers_of_shuffled_rows_are_no_labels():
+    shuffled = _features("abc").set_axis([1, 2, 0])
+    frame = pandas.DataFrame(BEFORE)
+    mask = pandas.Series([False, False, True], index=[2, 0, 1])
+    for A in (PATH, BEFORE, frame, frame.set_axis([2, 0, 1]), frame.set_axis([2, 0, 1], axis=1)):
+        np.testing.assert_array_equal(graph.propagate(A, shuffled).ravel(), BELOW)
+        Y = graph.infer([np.eye(1)], shuffled, A, nodes=mask).to_dense(fill_value=0)
+        np.testing.assert_array_equal(Y, [[10]])
+
+
+def test_labels_that_repeat_are_refused():
+    A = pandas.DataFrame(np.eye(3), index=list("aab"), columns=list("aba"))
+    f = _features("aab")
+    same = A.set_axis(list("aab"), axis=1)
+    for call in (
+        lambda: graph.propagate(A, f),
+        lambda: graph.spmm(A, f),
+        lambda: graph.infer([np.eye(1)], f, same, nodes=["a"]),
+    ):
+        with pytest.raises(errors.ArgumentError, match=r"labels of .* unique, but 'a' repeats"):
+            call()
+
+
+def test_weights_of_convolutions_are_aligned():
+    X = pandas.DataFrame(np.arange(6.0).reshape(3, 2), columns=["u", "v"])
+    V = pandas.DataFrame([[1.0, 10], [2, 20]], index=["u", "v"], columns=["p", "q"])
+    bias = pandas.Series([0.5, 0.25], index=["p", "q"])
+    expected = np.maximum(BEFORE @ (X.to_numpy() @ V.to_numpy()) + X @ V + bias, 0)
+    convolution = graph.Convolution(
+        V, bias[::-1], self_weights=V.loc[["v", "u"], ["q", "p"]], dtype="FP64"
+    )
+    Y = graph.infer([convolution], X, BEFORE).to_dense(fill_value=0)
+    np.testing.assert_array_equal(Y, expected)
+    W = pandas.DataFrame([[1.0], [3.0]], index=["p", "q"])
+    first = np.maximum(BEFORE @ X.to_numpy() @ V.to_numpy(), 0)
+    for layers in ([V, W], [V[::-1], W[::-1]], [V[["q", "p"]], W]):
+        Y = graph.infer(layers, X, BEFORE).to_dense(fill_value=0)
+        np.testing.assert_array_equal(Y, BEFORE @ first @ W.to_numpy())
 
 
 def test_rows_that_are_only_counted_keep_their_order():
@@ -55,14 +101,13 @@ VALUES = np.array([[100.0], [10.0], [1.0]])
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 def test_any_two_labelled_arguments_are_aligned(made, order):
-    """Nodes have names or numbers, and each side may have them in another order."""
-    for names in ("abc", [0, 1, 2]):
+    """Nodes have names, strings or numbers, and each side may have them in another order."""
+    for names in ("abc", [7, 1, 0]):
         permuted = [names[k] for k in order]
         X = made(VALUES[order], permuted)
         frame = pandas.DataFrame(BEFORE, index=list(names), columns=list(names))
         graphs = [frame, frame[permuted]]
         graphs += [networkx.from_pandas_adjacency(frame.T, create_using=networkx.DiGraph)]
-        graphs += [BEFORE] if names == [0, 1, 2] else []
         for A in graphs:
             np.testing.assert_array_equal(np.ravel(graph.propagate(A, X)), BELOW)
             Y = graph.infer([np.eye(1)], X, A).to_dense(fill_value=0)
@@ -165,3 +210,15 @@ def test_graphs_without_nodes_or_edges(kind):
     assert graph.propagate(empty, np.ones((0, 2))).shape == (0, 2)
     assert graph.normalized(alone, "mean").nvals == 0
     np.testing.assert_array_equal(graph.propagate(alone, np.ones((3, 2))), np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("value", [True, 1, 100.0, np.int8(100), np.uint8(200)])
+@pytest.mark.parametrize("kind", ["MultiGraph", "MultiDiGraph"])
+def test_parallel_edges_are_summed(kind, value):
+    G = getattr(networkx, kind)()
+    G.add_edges_from([("a", "b", {"weight": value})] * 2 + [("b", "c", {"weight": value})])
+    A = float(value) * np.array([[0, 2, 0], [0, 0, 1], [0, 0, 0]])
+    A += 0 if G.is_directed() else A.T
+    np.testing.assert_array_equal(graph.propagate(G, np.eye(3)), A.T)
+    mean = A.T / np.maximum(A.T.sum(1, keepdims=True), 1)
+    np.testing.assert_allclose(graph.normalized(G, "mean").to_dense(fill_value=0), mean, rtol=1e-6)

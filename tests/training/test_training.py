@@ -761,21 +761,22 @@ def test_training_from_two_threads_at_once():
     assert all(same_bits(run, expected) for run in runs)
 
 
-def test_labelled_targets_and_weights_follow_labelled_inputs():
+def test_rows_go_by_position_whatever_their_labels():
+    """As in scikit-learn: a scaler returns shuffled rows with a new index."""
     pandas = pytest.importorskip("pandas")
     net = network()
     X, y = data(net)
-    weights, names = np.arange(1.0, len(X) + 1), [f"row {k}" for k in range(len(X))]
-    expected = gbdnn.train(net, X, y, sample_weight=weights, epochs=1)
-    frame = pandas.DataFrame(X, index=names)
+    weights = np.arange(1.0, len(X) + 1)
+    options = {"epochs": 1, "validation": (X, y, weights)}
+    expected = gbdnn.train(net, X, y, sample_weight=weights, **options)
     order = np.random.default_rng(0).permutation(len(X))
-    shuffled = [pandas.Series(each, index=names).iloc[order] for each in (y, weights)]
-    run = gbdnn.train(net, frame, shuffled[0], sample_weight=shuffled[1], epochs=1)
-    assert same_bits(run, expected)
-    run = gbdnn.train(net, X, shuffled[0].loc[names], sample_weight=weights, epochs=1)
-    assert same_bits(run, expected)  # an array has no labels
-    with pytest.raises(errors.ArgumentError, match="y: the labels of the rows differ from those"):
-        gbdnn.train(net, frame, shuffled[0].rename(lambda name: f"{name}!"), epochs=1)
+    for index in (order, [f"row {k}" for k in order]):
+        targets, counts = (pandas.Series(each, index=index) for each in (y, weights))
+        frame = pandas.DataFrame(X)
+        options["validation"] = frame, targets, counts
+        run = gbdnn.train(net, frame, targets, sample_weight=counts, **options)
+        assert same_bits(run, expected)
+        assert run.history[0].validation_loss == expected.history[0].validation_loss
 
 
 def test_a_seed_may_be_a_generator():
