@@ -1,7 +1,7 @@
 """Labels of pandas and xarray objects, by which two arguments of a call are aligned.
 
-Only names are labels: the numbers from 0 to n - 1, in any order, are what is left of positions after
-rows were shuffled.
+Only names are labels: the numbers from 0 to n - 1, in any order, are what is left of positions
+after rows were shuffled.
 """
 
 from __future__ import annotations

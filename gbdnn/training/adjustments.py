@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -28,6 +28,7 @@ __all__ = [
     "GroupLasso",
     "InputDropout",
     "StepContext",
+    "end_of",
     "input_dropout",
     "require_adjustment",
 ]
@@ -77,6 +78,10 @@ class StepContext:
 
 class Adjustment(Protocol):
     """Interface of regularisers and of rules that move or remove edges.
+
+    An adjustment that removes edges or neurons should have an attribute `end`: the fraction of the
+    training after which it does not. With ``patience=``, no epoch before counts as the best; 1
+    refuses ``patience=``.
 
     Examples
     --------
@@ -130,7 +135,8 @@ class GroupLasso:
         Steps between two proximal steps. The total shrinkage does not depend on it.
     negligible : float, default 1e-4
         After the last training step, groups with a root mean square weight below this value are
-        set to 0. During training, gradient noise keeps them from reaching 0.
+        set to 0. During training, gradient noise keeps them from reaching 0; therefore
+        ``patience=`` is refused.
 
     Notes
     -----
@@ -152,6 +158,8 @@ class GroupLasso:
     >>> run.network.edges < 0.5 * net.edges
     True
     """
+
+    end: ClassVar[float] = 1.0
 
     strength: float
     every: int = 4
@@ -199,6 +207,11 @@ class InputDropout:
 
     def __post_init__(self) -> None:
         between("fraction", self.fraction, 0, 1, below=True)
+
+
+def end_of(adjustment: Adjustment) -> float:
+    """Return the fraction of the training after which an adjustment removes nothing."""
+    return float(getattr(adjustment, "end", 0))
 
 
 def input_dropout(fraction: float, what: str = "input_dropout") -> tuple[Any, ...]:

@@ -18,6 +18,8 @@ from gbdnn.training.losses import hits_of, targets_of
 from gbdnn.training.patterns import generator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gbdnn.arrays.sources import RowSource
     from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
@@ -176,19 +178,30 @@ class TrainingData(NamedTuple):
             )
         return self._replace(rows=kept), self._replace(rows=tested)
 
+    def _blocks(self, net: Network, first: int = _BLOCK) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the inputs in use, some at a time, and their rows."""
+        for start in (0, *range(first, len(self.rows), _BLOCK)):
+            rows = self.rows[start : start + (_BLOCK if start else first)]
+            X = np.empty((len(rows), net.shape[0]), net.infos[0].dtype)
+            self.inputs.take(rows, X)
+            yield X, rows
+
     def is_constant(self, net: Network, nthreads: int) -> bool:
-        """Return whether a network has the same answer to different inputs."""
-        X = np.empty((min(_BLOCK, len(self.rows)), net.shape[0]), net.infos[0].dtype)
-        self.inputs.take(self.rows[: len(X)], X)
-        return np.ptp(X, axis=0).any() and not np.ptp(answers(net, X, nthreads), axis=0).any()
+        """Return whether a network has the same answer to different inputs, of all that it has."""
+        firsts: list[np.ndarray] = []
+        is_varied = False
+        for X, _ in self._blocks(net, first=16):
+            Y = answers(net, X, nthreads)
+            firsts = firsts or [X[:1].copy(), Y[:1]]
+            if (firsts[1] != Y).any():
+                return False
+            is_varied |= bool((firsts[0] != X).any())
+        return is_varied
 
     def evaluate(self, net: Network, loss: Loss, nthreads: int) -> tuple[float, float | None]:
         """Return mean loss and accuracy of a network (None if the loss does not define hits)."""
         total, hits, found = 0.0, 0.0, None
-        for start in range(0, len(self.rows), _BLOCK):
-            rows = self.rows[start : start + _BLOCK]
-            X = np.empty((len(rows), net.shape[0]), net.infos[0].dtype)
-            self.inputs.take(rows, X)
+        for X, rows in self._blocks(net):
             answer, weights = answers(net, X, nthreads), self.weights[rows]
             total += float((loss.losses(answer, self.targets[rows]) * weights).sum())
             found = hits_of(loss, answer, self.targets[rows])

@@ -17,7 +17,7 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.together import startable
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged, restored
-from gbdnn.training.adjustments import InputDropout, require_adjustment
+from gbdnn.training.adjustments import InputDropout, end_of, require_adjustment
 from gbdnn.training.data import TrainingData
 from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, loss_named, numbered
 from gbdnn.training.optimizers import SGD, Cosine, between, optimizer_named
@@ -98,7 +98,9 @@ def train(
         a tenth of the inputs.
     patience : int or math.inf, optional
         Stop after this number of epochs without a smaller validation loss, and return the network
-        of the best epoch. ``math.inf`` does not stop early. Default: return the last network.
+        of the best epoch, also of the calls that a run continues. ``math.inf`` does not stop early.
+        Epochs before `MagnitudePruning` has reached its density do not count; `GroupLasso` is
+        refused. Default: return the last network.
     seed : int or numpy.random.Generator, default 0
         Seed of all random numbers. Equal calls give bitwise equal results for any number of
         threads.
@@ -125,8 +127,9 @@ def train(
     ArgumentError, ArgumentTypeError
         An option is invalid, or the checkpoint belongs to another call.
     DivergenceError
-        A loss or gradient is not finite, or exceeds 1e30 (FP64: 1e290). The message names epoch and
-        layer; ``err.run`` has the weights before that step.
+        A loss or gradient is not finite, or exceeds 1e30 (FP64: 1e290): the message names epoch and
+        layer, and ``err.run`` has the weights before that step. Or all outputs became equal in an
+        epoch, whose weights ``err.run`` has.
     FormatError
         The checkpoint is damaged.
     MissingPackageError
@@ -187,7 +190,7 @@ def train(
         batch_size = before.batch_size if batch_size is None else batch_size
         batch_size = whole_number(batch_size, "batch_size", least=1)
         epochs = whole_number(epochs, "epochs", least=0)
-        adjusting, input_dropout = _adjustments(adjustments)
+        adjusting, input_dropout = _adjustments(adjustments, patience)
         net, labels = _lazy(before), labels_of(y)
         loss = loss or before.loss or (default_loss(y) if labels is None else CrossEntropy())
         y = numbered(y, labels, net.shape[1])
@@ -265,7 +268,7 @@ def trainable(net: Any) -> Network:
     return network
 
 
-def _adjustments(given: Any) -> tuple[tuple[Adjustment, ...], float]:
+def _adjustments(given: Any, patience: float | None) -> tuple[tuple[Adjustment, ...], float]:
     """Return the adjustments called between steps, and the input dropout fraction."""
     found = tuple(given) if isinstance(given, list | tuple) else (given,)
     dropout = [each.fraction for each in found if isinstance(each, InputDropout)]
@@ -276,4 +279,9 @@ def _adjustments(given: Any) -> tuple[tuple[Adjustment, ...], float]:
         require_adjustment(each, "adjustments must be")
         if each.every is not None:
             whole_number(each.every, "every", least=1)
+        if patience is not None and between("end", end_of(each), 0, 1) == 1:
+            raise ArgumentError(
+                f"patience= cannot be combined with {type(each).__name__}, whose last step only"
+                " removes edges or neurons"
+            )
     return called, sum(dropout)

@@ -6,6 +6,7 @@ for longer than about 0.1 s, so that Ctrl-C works.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from gbdnn.arrays.checks import as_array, as_records, finite
 from gbdnn.errors import DivergenceError, NonFiniteError, ShapeError
 from gbdnn.kernels.steps import Steps
 from gbdnn.kernels.trainable import TrainableLayer
-from gbdnn.training.adjustments import StepContext
+from gbdnn.training.adjustments import StepContext, end_of
 from gbdnn.training.checkpoint import identity, resumed, write_run
 from gbdnn.training.data import StoredInputs
 from gbdnn.training.losses import compiled_loss
@@ -79,17 +80,24 @@ class Trainer:
         if self.before.moments_of != kind or counts != {self.optimizer.moments}:
             layers = without_moments(self.before.layers)
             self.before = replace(self.before, layers=layers, moments_of=kind, moment_steps=0)
-        self._run = replace(
-            self.before, loss=self.loss, optimizer=self.optimizer, batch_size=self.batch_size,
-            seed=self.seed, schedule=self.schedule, best=None, stopped=False,
-        )  # fmt: skip
         self._batch = min(self.batch_size, len(self.data.rows))
         self._per_epoch = -(-len(self.data.rows) // self._batch)
         self._all = self.epochs * self._per_epoch  # steps of this call
+        # Step after which no adjustment removes edges or neurons.
+        every = ((each, self._every(each)) for each in self.adjustments)
+        ends = [math.ceil(end_of(each) * self._all / n) * n for each, n in every]
+        self._settled = min(self._all, max(ends, default=0))
+        self._run = replace(
+            self.before, loss=self.loss, optimizer=self.optimizer, batch_size=self.batch_size,
+            seed=self.seed, schedule=self.schedule, best=self._best_before(), stopped=False,
+        )  # fmt: skip
         if checkpoint is not None:
             self._call = self._described()
             self._run = resumed(checkpoint, self._run, self._call)
-        self.before = replace(self.before, layers=())  # frees their memory after the first epoch
+        self.before = replace(
+            self.before, layers=(), best=None
+        )  # frees their memory after the first epoch
+        self._was_constant = self._all > 0 and self._is_constant(self._run)
         self._prepare()
         end = len(self.before.history) + self.epochs
         try:
@@ -106,6 +114,14 @@ class Trainer:
             raise
         return self._run
 
+    def _best_before(self) -> BestEpoch | None:
+        """Return the best epoch of the run that goes on, with its loss on this call's data."""
+        best = self.before.best
+        if best is None or self.patience is None or self.tested is None or self._settled:
+            return None
+        loss, _ = self.tested.evaluate(network_of(best.layers), self.loss, self.nthreads)
+        return best._replace(validation_loss=loss)
+
     def _described(self) -> dict[str, str]:
         """Return a description of everything that determines the results of the call."""
         ignored = ("before", "data", "tested", "nthreads", "callback")
@@ -117,6 +133,7 @@ class Trainer:
             "steps done": self.before.steps,
             "moments": (self.before.moments_of, self.before.moment_steps),
             "weights": arrays,
+            "best": self._run.best,
         }
         for name, data in (("data", self.data), ("validation", self.tested)):
             known[name] = data and {
@@ -179,8 +196,9 @@ class Trainer:
         now = self._now(start + self._per_epoch)
         tested: tuple[float | None, float | None] = (None, None)
         try:
-            if losses.mean() > 2 * self._first_loss and not self.adjustments:
-                self._require_alive(epoch, start + done, rates[0, 0])
+            is_last = start + done == self._all
+            if is_last or not all(layer.gradient.any() for layer in self._layers):
+                self._require_alive(now, epoch, rates[0, 0])
             if self.tested is not None:
                 tested = self.tested.evaluate(network_of(now.layers), self.loss, self.nthreads)
         except NonFiniteError as err:
@@ -198,14 +216,17 @@ class Trainer:
             moment_steps=self.before.moment_steps + step, **changes,
         )  # fmt: skip
 
-    def _require_alive(self, epoch: int, step: int, rate: float) -> None:
-        """Raise DivergenceError if all outputs are equal: a hidden layer is 0 for all inputs."""
-        now = self._now(step, best=None)
-        if self.data.is_constant(network_of(now.layers), self.nthreads):
+    def _is_constant(self, run: TrainingRun) -> bool:
+        return self.data.is_constant(network_of(run.layers), self.nthreads)
+
+    def _require_alive(self, now: TrainingRun, epoch: int, rate: float) -> None:
+        """Raise DivergenceError if all outputs became equal: a hidden layer is 0 for all inputs."""
+        if not self._was_constant and self._is_constant(now):
+            remedy = " or weaker adjustments" if self.adjustments else ""
             raise DivergenceError(
-                f"epoch {epoch}: all outputs have become equal, and the loss has grown; try a"
-                f" learning rate below {rate:.3g} (err.run has the weights after this epoch)",
-                now,
+                f"epoch {epoch}: all outputs have become equal; try a learning rate below"
+                f" {rate:.3g}{remedy} (err.run has the weights after this epoch)",
+                replace(now, best=None),
             )
 
     def _diverged(self, epoch: int, step: int, rate: float) -> DivergenceError:
@@ -225,12 +246,15 @@ class Trainer:
         record, best = self._run.history[-1], self._run.best
         if self.patience is None or record.validation_loss is None:
             return False
+        done = (record.epoch + 1 - len(self.before.history)) * self._per_epoch
+        if done < self._settled:
+            return False
         if best is None or record.validation_loss < best.validation_loss:
             layers = without_moments(self._run.layers)
             found = BestEpoch(record.epoch, record.validation_loss, layers)
             self._run = replace(self._run, best=found)
             return False
-        return record.epoch - best.epoch >= self.patience
+        return record.epoch - max(best.epoch, len(self.before.history) - 1) >= self.patience
 
     def _call_back(self) -> bool:
         """Call the callback; return whether it ends training."""

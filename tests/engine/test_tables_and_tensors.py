@@ -177,7 +177,7 @@ def test_labels_that_repeat_are_refused():
     pandas = pytest.importorskip("pandas")
     X = pandas.DataFrame([[1.0, 10, 100]], columns=list("aab"))
     W = pandas.DataFrame([[1.0], [2], [3]], index=list("aba"))
-    with pytest.raises(errors.ArgumentError, match="layer 0: .* must be unique, but 'a' repeats"):
+    with pytest.raises(errors.ArgumentError, match=r"layer 0: .* must be unique, but 'a' repeats"):
         gbdnn.infer([W], X)
     with pytest.raises(errors.ArgumentError, match="labels of the rows differ"):
         gbdnn.infer([W.set_axis(list("abc"))], X)

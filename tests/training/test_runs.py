@@ -128,7 +128,8 @@ def test_an_interrupted_call_continues_with_the_same_bits(tmp_path):
     options = {
         "epochs": 7, "validation": 0.2, "patience": 5, "optimizer": training.Adam(0.01),
         "adjustments": [
-            training.SET(every=4), training.GroupLasso(1e-3), training.InputDropout(0.1),
+            training.SET(every=4), training.MagnitudePruning(0.1, end=0.3, every=4),
+            training.InputDropout(0.1),
         ],
     }  # fmt: skip
     expected = gbdnn.train(NET, X, Y, **options)
@@ -412,6 +413,61 @@ def test_the_best_epoch_is_kept_without_an_early_end():
     assert best.network.isequal(seen[np.argmin(losses)])
     assert last.network.isequal(seen[-1])
     assert not last.network.isequal(best.network)
+
+
+def test_the_best_epoch_has_the_density_of_pruning():
+    options = {"epochs": 12, "validation": 0.3, "optimizer": training.Adam(0.05), "batch_size": 20}
+    for end, every in ((0.5, 3), (0.3, 40), (0.3, 10_000)):
+        pruning = training.MagnitudePruning(0.05, end=end, every=every)
+        run = gbdnn.train(NET, X, Y, **options, patience=5, adjustments=pruning)
+        losses = [record.validation_loss for record in run.history]
+        edges = [record.edges for record in run.history]
+        assert edges[0] > edges[-1]
+        assert run.best.epoch > np.argmin(losses)  # fewer edges, greater loss
+        assert run.network.edges == edges[-1]
+        some = [k for k, count in enumerate(edges) if count == edges[-1]]
+        assert run.best.epoch == min(some, key=losses.__getitem__)
+
+
+class Removing(Custom):
+    end = 0.5
+
+
+def test_patience_and_adjustments_that_end_with_the_last_step():
+    options = {"validation": 0.3, "patience": 2, "epochs": 8}
+    run = gbdnn.train(NET, X, Y, **options, adjustments=Removing(1), optimizer=training.SGD(1e-30))
+    assert (run.best.epoch, len(run.history)) == (3, 6)
+    for adjustment in (training.GroupLasso(1e-3), training.MagnitudePruning(0.1, end=1)):
+        with pytest.raises(errors.ArgumentError, match="patience= cannot be combined with"):
+            gbdnn.train(NET, X, Y, **options, adjustments=[training.SET(), adjustment])
+    Removing.end = 2
+    with pytest.raises(errors.ArgumentError, match="end must be at least 0 and at most 1, not 2"):
+        gbdnn.train(NET, X, Y, **options, adjustments=Removing(1))
+    Removing.end = 0.5
+
+
+def test_a_run_that_goes_on_knows_its_best_epoch(tmp_path):
+    options = {"validation": 0.3, "optimizer": training.Adam(0.05), "batch_size": 20}
+    first = gbdnn.train(NET, X, Y, **options, epochs=12, patience=np.inf)
+    worse = options | {"optimizer": training.SGD(0.5)}
+    gbdnn.save(first, tmp_path / "run")
+    for run in (first, gbdnn.load(tmp_path / "run")):
+        for changes in ({}, {"checkpoint": tmp_path / "checkpoint"}):
+            longer = gbdnn.train(run, X, Y, **worse, epochs=2, patience=np.inf, **changes)
+            assert longer.history[-1].validation_loss > first.best.validation_loss
+            assert longer.best.epoch == first.best.epoch
+            assert longer.network.isequal(first.network)
+        # With other inputs, the loss of the earlier network is another one.
+        others = worse | {"validation": (X[:50], Y[:50])}
+        longer = gbdnn.train(run, X, Y, **others, epochs=1, patience=np.inf)
+        before = gbdnn.train(first.network, X[:50], Y[:50], epochs=1, batch_size=50).history[0]
+        least = min(before.loss, longer.history[-1].validation_loss)
+        assert longer.best.validation_loss == pytest.approx(least, rel=1e-12)
+    assert gbdnn.train(first, X, Y, **options, epochs=1).best is None
+    # Patience counts the epochs of the call.
+    still = options | {"optimizer": training.SGD(1e-30)}
+    longer = gbdnn.train(first, X, Y, **still, epochs=9, patience=3)
+    assert len(longer.history) == len(first.history) + 3
 
 
 def test_a_callback_sees_the_network_and_does_not_keep_it():

@@ -235,13 +235,46 @@ def test_a_network_with_one_answer_is_no_error_while_the_loss_falls():
     assert losses[-1] < 1e-3 * losses[0]
 
 
-def test_adjustments_may_let_a_network_die():
+@pytest.mark.parametrize(
+    ("adjustment", "message"),
+    [
+        (Returning(list), "or weaker adjustments"),
+        (training.SET(), "or weaker"),
+        (training.MagnitudePruning(0.2, every=5), "or weaker"),
+        (training.GroupLasso(100.0), "or weaker"),
+    ],
+)
+def test_a_network_that_dies_is_an_error_with_adjustments(adjustment, message):
     net = training.erdos_renyi([20, 40, 40, 5], 0.5)
     X, y = data(net, 200)
     options = {"batch_size": 20, "optimizer": training.SGD(5), "epochs": 3}
-    run = gbdnn.train(net, X, y, adjustments=Returning(list), **options)
-    assert len(run.history) == 3
-    assert not np.ptp(gbdnn.infer(run.network, X).to_dense(fill_value=0), axis=0).any()
+    with pytest.raises(errors.DivergenceError, match=message) as caught:
+        gbdnn.train(net, X, y, adjustments=adjustment, **options)
+    Y = gbdnn.infer(caught.value.run.network, X).to_dense(fill_value=0)
+    assert not np.ptp(Y, axis=0).any()
+
+
+def test_a_network_that_dies_with_a_loss_that_hardly_grows_is_an_error():
+    """A constant answer has a loss of about the logarithm of the number of labels."""
+    datasets = pytest.importorskip("sklearn.datasets")
+    X, y = datasets.load_digits(return_X_y=True)
+    net = training.erdos_renyi([64, 100, 100, 10], 0.2)
+    options = {"batch_size": 32, "schedule": training.Constant(), "epochs": 5}
+    with pytest.raises(errors.DivergenceError, match="epoch [1-4]: all outputs have become equal"):
+        gbdnn.train(net, X / 16, y, optimizer=training.SGD(0.6), **options)
+
+
+def test_an_answer_that_differs_for_few_inputs_is_no_error():
+    """One hidden neuron, which only the last of 3,000 inputs reaches."""
+    hidden = gbdnn.Layer(np.eye(1), -10.0)
+    net = gbdnn.Network([hidden, gbdnn.Layer(np.ones((1, 1)), activation="identity")])
+    X = np.random.default_rng(0).random((3000, 1))
+    X[-1] = 11.0
+    y = X.copy()
+    options = {"optimizer": training.SGD(1e-3, momentum=0), "batch_size": 1000, "epochs": 3}
+    assert len(gbdnn.train(net, X, y, **options).history) == 3
+    X[-1] = 9.0
+    assert len(gbdnn.train(net, X, y, **options).history) == 3  # it had one answer before
 
 
 def test_large_features_are_not_blamed_on_the_learning_rate():
@@ -344,7 +377,7 @@ def test_an_adjustment_gets_the_gradient_of_all_weights(batch):
     [
         [training.GroupLasso(1e-4), training.SET(every=2)],
         training.RigL(0.4, every=2),
-        training.MagnitudePruning(0.1, every=2),
+        training.MagnitudePruning(0.6, every=2),
         training.MagnitudePruning(0.1, every=2, scope="layer"),
     ],
     ids=["lasso and SET", "RigL", "pruning", "pruning of each layer"],
