@@ -260,7 +260,7 @@ def test_a_network_that_dies_with_a_loss_that_hardly_grows_is_an_error():
     X, y = datasets.load_digits(return_X_y=True)
     net = training.erdos_renyi([64, 100, 100, 10], 0.2)
     options = {"batch_size": 32, "schedule": training.Constant(), "epochs": 5}
-    with pytest.raises(errors.DivergenceError, match="epoch [1-4]: all outputs have become equal"):
+    with pytest.raises(errors.DivergenceError, match=r"epoch [1-4]: all outputs have become equal"):
         gbdnn.train(net, X / 16, y, optimizer=training.SGD(0.6), **options)
 
 
