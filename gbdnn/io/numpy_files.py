@@ -32,6 +32,8 @@ def read_numpy(path: Path) -> Any:
         with foreign_errors(path, fault):
             content = np.load(file, allow_pickle=False)
             arrays = {"array": content} if isinstance(content, np.ndarray) else dict(content)
+        if isinstance(content, np.ndarray) and file.read(1):
+            raise FormatError(f"{path}: the file has bytes after the array, such as another array")
         if {"format", "shape"} <= arrays.keys():
             sparse = require("scipy.sparse", "files", "reading a sparse .npz needs SciPy")
             file.seek(0)

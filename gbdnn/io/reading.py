@@ -6,6 +6,7 @@ import errno
 import gzip
 import io
 import os
+import re
 import stat
 import zipfile
 from contextlib import contextmanager
@@ -40,7 +41,9 @@ _OTHERS = {
 }
 """First bytes, in lower case, of files that are not what their names say, and what they are."""
 
+_ZIP_END = b"PK\5\6"  # begins a record of 22 bytes and the comment
 _TAR, _TAR_AT = b"ustar", 257
+_PART = re.compile(r".*-[0-9]+-of-[0-9]+\.(safetensors|bin|pt|pth)|.+\.index\.json", re.IGNORECASE)
 _TABLES = (".csv", ".csv.gz", ".parquet", ".feather", ".xlsx")
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 _PIECE = 1 << 24  # bytes
@@ -140,6 +143,12 @@ def _require_known(start: bytes, path: Path, allow_empty: bool) -> None:
     """Raise FormatError if the first bytes are those of a file that no reader reads."""
     if not start and not allow_empty:
         raise FormatError(f"{path}: the file is empty")
+    if _PART.fullmatch(path.name):
+        raise FormatError(
+            f"{path}: the weights are in several files; read all of them, such as with"
+            " safetensors.torch.load_file, and pass one dict with the layers in order to"
+            " gbdnn.io.from_torch"
+        )
     if start[_TAR_AT:].startswith(_TAR):
         raise FormatError(f"{path}: the file is a tar archive; unpack it")
     begin = start.lstrip()[:32].lower()
@@ -172,6 +181,11 @@ def open_checked(path: Path, *, allow_empty: bool = False) -> Iterator[BinaryIO]
                 zipfile.ZipFile(file) as archive,
             ):
                 needed = sum(member.file_size for member in archive.infolist())
+                first = min((member.header_offset for member in archive.infolist()), default=0)
+                file.seek(-len(archive.comment) - len(_ZIP_END) - 18, os.SEEK_END)
+                is_whole = first == 0 and file.read(len(_ZIP_END)) == _ZIP_END
+            if not is_whole:
+                raise FormatError(f"{path}: the file has bytes before or after its zip archive")
             _require_unpacked(path, needed)
             file.seek(0)
         yield file

@@ -112,6 +112,27 @@ def test_damaged_arrays(tmp_path, data, fault, ending):
         io.read_features(path)
 
 
+@pytest.mark.parametrize("save", [np.save, np.savez, np.savez_compressed, "scipy"])
+def test_bytes_that_nobody_reads(tmp_path, save):
+    """Two calls with one file: NumPy returns the first array of a .npy, the last of a .npz."""
+    path = tmp_path / ("x.npy" if save is np.save else "x.npz")
+    if save == "scipy":
+        sparse = pytest.importorskip("scipy.sparse")
+        save = lambda file, x: sparse.save_npz(file, sparse.csr_array(x))  # noqa: E731
+    for rest in (b"", b"\0", None):
+        with path.open("wb") as file:
+            save(file, A)
+            if rest is None:
+                save(file, 2 * A)
+            file.write(rest or b"")
+        if rest == b"":
+            assert io.read_features(path).shape == A.shape
+            continue
+        for read in (io.read_features, io.read_labels):
+            with pytest.raises(FormatError, match=r"x.np[yz]: the file has bytes (after|before)"):
+                read(path)
+
+
 def test_damaged_archives(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, A)

@@ -526,6 +526,35 @@ def test_the_order_of_safetensors_is_not_guessed(tmp_path, names, in_order):
     assert [layer.weights.reduce_scalar("max").value for layer in net] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model-00001-of-00002.safetensors", "pytorch_model-00001-of-00002.bin",
+        "model-1-of-2.pt", "model.safetensors.index.json", "pytorch_model.bin.index.json",
+    ],
+)  # fmt: skip
+def test_a_part_of_a_set_of_files_is_no_network(tmp_path, name):
+    path, state = tmp_path / name, nn.Sequential(nn.Linear(4, 8)).state_dict()
+    if name.endswith("json"):
+        path.write_text('{\n  "metadata": {"total_size": 1}, "weight_map": {}}\n')
+    elif name.endswith("safetensors"):
+        pytest.importorskip("safetensors.torch").save_file(state, path)
+    else:
+        torch.save(state, path)
+    for call in (gbdnn.load, io.read_torch):
+        with pytest.raises(errors.FormatError, match=r"weights are in several files; read all of"):
+            call(path, activation="relu")
+
+
+def test_two_networks_in_one_file(tmp_path):
+    path, state = tmp_path / "net.pt", nn.Linear(3, 2).state_dict()
+    with path.open("wb") as file:
+        torch.save(state, file)
+        torch.save(state, file)
+    with pytest.raises(errors.FormatError, match=r"bytes before or after its zip archive"):
+        io.read_torch(path, activation="relu")
+
+
 def test_a_checkpoint_with_another_name_for_its_weights(tmp_path):
     state = nn.Linear(3, 2).state_dict()
     checkpoint = {"epoch": 3, "model": state, "opt": {"state": {}, "param_groups": []}}

@@ -7,9 +7,14 @@ import inspect
 import io
 import logging
 import re
+import textwrap
 from pathlib import Path
 
+import graphblas as gb
+import numpy as np
 import pytest
+
+import gbdnn
 
 DOCS = Path(__file__).parents[2] / "docs"
 # A block of Python, what it needs, and the block of text right below it: what it prints. That was
@@ -64,6 +69,46 @@ def test_page(page, tmp_path, monkeypatch):
         if block["varies"]:
             shown, found = without_numbers(shown), without_numbers(found)
         assert shown == found, f"{page.name}, line {line + 1} prints\n{printed.getvalue()}"
+
+
+def graphblas_on_pages():
+    """Every block of a page that is GraphBLAS with given names, rather than a whole program."""
+    for page in sorted(DOCS.rglob("*.md")):
+        text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE):
+            if "<<" in block:
+                yield pytest.param(textwrap.dedent(block), id=f"{page.stem}: {block.split()[0]}")
+
+
+BLOCKS = list(graphblas_on_pages())
+
+
+def test_blocks_of_graphblas_are_found():
+    assert len(BLOCKS) >= 2
+    assert all("@" in block.values[0] for block in BLOCKS)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_graphblas_on_pages_in_fp32(block):
+    """A layer with one bias, as `infer` computes it; the full kernel starts with the bias."""
+    b, clip, random = -0.3, 0.5, np.random.default_rng(0)
+    features = random.random((20, 30), np.float32) * (random.random((20, 30)) < 0.3)
+    weights = (random.random((30, 40), np.float32) - 0.4) * (random.random((30, 40)) < 0.2)
+    expected = gbdnn.infer([weights], features, bias=b, clip=clip).to_dense(fill_value=0)
+    assert 0 < (expected == 0).sum() < expected.size
+    assert (expected == clip).any()
+    Z = gb.Matrix.from_dense(np.full((20, 40), b, np.float32))
+    names = {"np": np, "semiring": gb.semiring, "select": gb.select, "binary": gb.binary}
+    Y, W = (
+        gb.Matrix.from_dense(x.astype(np.float32), missing_value=0) for x in (features, weights)
+    )
+    exec(block, names | {"Y": Y, "W": W, "Z": Z, "b": b, "clip": clip})  # noqa: S102
+    found = Z.to_dense(fill_value=0)
+    if "clip" not in block:
+        found = found.clip(0, clip)
+    else:
+        assert Z.nvals == np.count_nonzero(expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def without_numbers(text):
