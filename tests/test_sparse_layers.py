@@ -21,7 +21,7 @@ import gbdnn.torch as gt  # noqa: E402
 from gbdnn.kernels import costs, fused_shares, together, trainable  # noqa: E402
 from gbdnn.torch import passes  # noqa: E402
 
-nn, F = torch.nn, torch.nn.functional
+nn, F, prune = torch.nn, torch.nn.functional, torch.nn.utils.prune
 
 pytestmark = [
     pytest.mark.frameworks,
@@ -658,3 +658,112 @@ def test_another_thread_may_take_the_buffer(monkeypatch):
         monkeypatch.setattr(plan, "_memories", Taken())
     model.zero_grad()
     agrees(model, (9, 20))
+
+
+# -- weights that PyTorch computes, patterns of others
+
+
+def test_pruned_weights_are_those_of_the_last_step():
+    """Of a Linear that is converted, and of a sparse layer."""
+    linear, part = nn.Linear(20, 9), layer(20, 9, dtype=torch.float32)
+    for module, key in ((linear, "weight"), (linear, "bias"), (part, "values"), (part, "bias")):
+        prune.l1_unstructured(module, key, 0.5)
+        with torch.no_grad():
+            getattr(module, f"{key}_orig").mul_(2)
+    x = torch.randn(5, 20)
+    for module, made in ((linear, gt.SparseLinear.from_dense(linear)), (part, part.to_dense())):
+        near(made(x), module(x))
+    with torch.no_grad():
+        part.values_orig.mul_(2)
+    dense, net = part.weight.to_dense(), gbdnn.io.from_torch(part)
+    near(F.linear(x, dense, part.bias), part(x))
+    near(torch.from_numpy(gbdnn.infer(net, x.numpy()).to_dense(fill_value=0)).float(), part(x))
+    with pytest.raises(errors.ArgumentError, match="values are computed"):
+        part.rewire(0.1)
+
+
+class Masked(nn.Linear):
+    def forward(self, x):
+        return F.linear(x, self.weight.tril(), self.bias)
+
+
+def test_modules_whose_weights_are_not_those_of_a_linear():
+    hooked, lazy = nn.Linear(4, 4), nn.LazyLinear(4)
+    hooked.register_forward_hook(lambda *given: 2 * given[2])
+    for module, why in (
+        (hooked, "hooks"),
+        (lazy, "no weights yet"),
+        (Masked(4, 4), "a Masked is not"),
+    ):
+        with pytest.raises(errors.ArgumentError, match=why):
+            gt.SparseLinear.from_dense(module)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_state_with_another_pattern(assign):
+    part, other = layer(20, 9), layer(20, 9, density=0.6)
+    optimizer, x = torch.optim.Adam(part.parameters()), torch.randn(5, 20, dtype=torch.float64)
+    part(x).sum().backward()
+    part.load_state_dict(other.state_dict(), assign=assign)
+    assert torch.equal(part(x), other(x))
+    if not assign:  # the parameter is still the optimizer's
+        part(x).sum().backward()
+        optimizer.step()
+        assert not torch.equal(part(x), other(x))
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    part, state = layer(20, 9), layer(20, 9, density=0.6).state_dict()
+    x = torch.randn(5, 20, dtype=torch.float64)
+    before = part(x)
+    for wrong in (
+        {key: y for key, y in state.items() if key != "values"},
+        {key: y for key, y in state.items() if key != "col_indices"},
+        state | {"values": state["values"][1:]},
+        state | {"crow_indices": state["crow_indices"][1:]},
+        layer(21, 9).state_dict(), layer(20, 8).state_dict(), layer(20, 10).state_dict(),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="values and indices do not fit"):
+            nn.Sequential(part).load_state_dict({f"0.{k}": y for k, y in wrong.items()})
+        assert torch.equal(part(x), before)
+
+
+def pattern(part):
+    return part.weight.detach().to_sparse_coo().coalesce().indices().T.tolist()
+
+
+def rewired(rank, file, results):
+    """Train and rewire a layer with DistributedDataParallel, by other inputs and random numbers."""
+    dist = torch.distributed
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    part = gt.SparseLinear(20, 9, density=0.3)
+    model = nn.parallel.DistributedDataParallel(part)
+    torch.manual_seed(rank)
+    optimizer = torch.optim.Adam(model.parameters())
+    for score in ("random", "gradient"):
+        model(torch.randn(8, 20)).square().sum().backward()
+        optimizer.step()
+        gradient = patterns_of(part)[0].dense_gradient()
+        before = pattern(part)
+        with pytest.raises(errors.ArgumentError, match="needs process_group="):
+            part.rewire(0.3, score, [optimizer])
+        part.rewire(0.3, score, [optimizer], process_group=dist.group.WORLD)
+        after = pattern(part)
+    states = part.state_dict(), optimizer.state_dict()["state"][0]
+    torch.save((states, before, after, torch.from_numpy(gradient)), results[rank])
+    dist.destroy_process_group()
+
+
+def test_rewiring_in_two_processes(tmp_path):
+    results = [tmp_path / "0.pt", tmp_path / "1.pt"]
+    torch.multiprocessing.spawn(rewired, (tmp_path / "rendezvous", results), nprocs=2)
+    (states, before, after, gradient), (others, _, _, other) = map(torch.load, results)
+    for held, expected in zip(states, others, strict=True):
+        assert all(torch.equal(x, expected[key]) for key, x in held.items())
+    sizes = (gradient + other).abs()
+    new = [i for i in after if i not in before]
+    least = min(sizes[i, j] for i, j in new)
+    assert len(new) == int(0.3 * len(before))
+    free = [(i, j) for i in range(9) for j in range(20) if [i, j] not in before + new]
+    assert least >= max(sizes[i, j] for i, j in free)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.graph.convolution import Convolution
 from gbdnn.io.frameworks.torch import from_torch
+from gbdnn.io.frameworks.torch_tensors import as_array
+from gbdnn.runtime.optional import if_imported
 
 if TYPE_CHECKING:
-    from gbdnn.model.layer import Activation
+    from gbdnn.model.layer import Activation, Layer
 
 __all__ = ["from_geometric"]
 
@@ -48,7 +50,8 @@ def from_geometric(conv: Any, *, activation: Activation = "identity") -> list[Co
     ArgumentTypeError
         The module is of another class.
     ArgumentError
-        An option of the module is not supported.
+        An option of the module is not supported; it has forward hooks, methods of its instance, or
+        other modules than its class makes.
 
     Notes
     -----
@@ -76,8 +79,11 @@ def from_geometric(conv: Any, *, activation: Activation = "identity") -> list[Co
     >>> Y = graph.infer(layers, X, graph.normalized(G))  # doctest: +SKIP
     """
     kind = type(conv).__name__
-    if kind not in _READERS:
-        raise ArgumentTypeError(f"cannot convert {kind}; supported are {', '.join(_READERS)}")
+    if kind not in _READERS or type(conv) is not if_imported("torch_geometric.nn", kind):
+        raise ArgumentTypeError(f"cannot convert {kind}; supported are {', '.join(_READERS)} only")
+    from gbdnn.io.frameworks.torch_trace import require_visible
+
+    require_visible(kind, conv)
     for name, supported in _SUPPORTED[kind].items():
         value = getattr(conv, name, supported[0])
         if value not in supported:
@@ -86,24 +92,26 @@ def from_geometric(conv: Any, *, activation: Activation = "identity") -> list[Co
 
 
 def _gcn(conv: Any, activation: Activation) -> list[Convolution]:
-    return [Convolution(_weights(conv.lin), _bias(conv.bias), activation=activation)]
+    W, _ = _linear(conv, "lin", has_bias=False)
+    bias = 0.0 if conv.bias is None else as_array(conv.bias)
+    return [Convolution(W, bias, activation=activation)]
 
 
 def _sgc(conv: Any, activation: Activation) -> list[Convolution]:
-    W = _weights(conv.lin)
+    W, bias = _linear(conv, "lin")
     hop = Convolution(np.eye(len(W), dtype=W.dtype), activation="identity")
-    return [hop] * (conv.K - 1) + [Convolution(W, _bias(conv.lin.bias), activation=activation)]
+    return [hop] * (conv.K - 1) + [Convolution(W, bias, activation=activation)]
 
 
 def _sage(conv: Any, activation: Activation) -> list[Convolution]:
-    own = _weights(conv.lin_r) if conv.root_weight else None
-    bias = _bias(conv.lin_l.bias)
-    return [Convolution(_weights(conv.lin_l), bias, self_weights=own, activation=activation)]
+    W, bias = _linear(conv, "lin_l")
+    own = _linear(conv, "lin_r", has_bias=False)[0] if conv.root_weight else None
+    return [Convolution(W, bias, self_weights=own, activation=activation)]
 
 
 def _gin(conv: Any, activation: Activation) -> list[Convolution]:
     first, *more = from_torch(conv.nn)
-    W = first.weights.to_dense(fill_value=0)
+    W = _dense(first)
     own = W.dtype.type(1 + float(conv.eps)) * W
     layers = [
         Convolution(w, layer.bias, self_weights=v, activation=layer.activation, clip=layer.clip)
@@ -114,12 +122,20 @@ def _gin(conv: Any, activation: Activation) -> list[Convolution]:
     return layers
 
 
-def _weights(linear: Any) -> np.ndarray:
-    return linear.weight.detach().cpu().numpy().T  # PyTorch stores outputs x inputs
+def _linear(conv: Any, name: str, *, has_bias: bool = True) -> tuple[np.ndarray, Any]:
+    """Return the weights and the bias of a linear layer of a module."""
+    with naming(f"{type(conv).__name__}.{name}"):
+        layers = from_torch(getattr(conv, name))
+        if [(x.activation, x.clip) for x in layers] != [("identity", None)]:
+            raise ArgumentError("is not one linear layer")
+        if not has_bias and np.any(layers[0].bias):
+            raise ArgumentError("has a bias, which the original module has not")
+        return _dense(layers[0]), layers[0].bias
 
 
-def _bias(bias: Any) -> Any:
-    return 0.0 if bias is None else bias.detach().cpu().numpy()
+def _dense(layer: Layer) -> np.ndarray:
+    W: np.ndarray = layer.weights.to_dense(fill_value=0, dtype=layer.weights.dtype)
+    return W
 
 
 _READERS = {"GCNConv": _gcn, "SGConv": _sgc, "SAGEConv": _sage, "GINConv": _gin}

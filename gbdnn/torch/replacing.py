@@ -138,6 +138,8 @@ def accelerate(
     True
     """
     require_kind(model, nn.Module, "model must be a torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule | torch.fx.GraphModule):
+        raise ArgumentError("model is TorchScript or a graph; pass the module it was made from")
     parts = [x for x in model.named_modules() if not isinstance(x[1], _PACKED)]
     if names := [name for name, part in parts if part.training]:
         raise ArgumentError(f"{names[-1] or 'model'} is in training mode; call model.eval() first")

@@ -11,7 +11,8 @@ from torch import nn
 
 from gbdnn.arrays.checks import as_number, as_word
 from gbdnn.errors import ArgumentError, ShapeError
-from gbdnn.io.frameworks.torch_trace import LINEARS
+from gbdnn.io.frameworks.torch_tensors import parameter
+from gbdnn.io.frameworks.torch_trace import LINEARS, is_linear, require_visible
 from gbdnn.torch import private
 from gbdnn.torch.passes import computed, edges_of
 from gbdnn.training.rewiring import random_places, steepest_places
@@ -44,7 +45,8 @@ class SparseLinear(nn.Module):
     Attributes
     ----------
     values : torch.nn.Parameter, shape (nnz,)
-        The stored weights, by output, then by input.
+        The stored weights, by output, then by input. ``load_state_dict`` adopts another number of
+        them, with their indices.
     bias : torch.nn.Parameter, shape (out_features,)
         Or None.
     crow_indices, col_indices : tensor of int64, shape (out_features + 1,), of int32, shape (nnz,)
@@ -135,9 +137,13 @@ class SparseLinear(nn.Module):
         Raises
         ------
         ArgumentError
-            `density` is not between 0 and 1.
+            `density` is not between 0 and 1; the module has another forward than a Linear, forward
+            hooks (those of ``torch.nn.utils.prune`` are applied), or no weights yet.
         """
-        weight, bias = linear.weight.detach(), linear.bias
+        require_visible("linear", linear)
+        if not is_linear(linear):
+            raise ArgumentError(f"a {type(linear).__qualname__} is not a torch.nn.Linear")
+        weight, bias = parameter(linear, "weight").detach(), parameter(linear, "bias")
         mask = weight != 0
         if density is not None:
             if not 0 <= as_number(density, "density") <= 1:
@@ -158,17 +164,19 @@ class SparseLinear(nn.Module):
         options = {"device": self.values.device, "dtype": self.values.dtype}
         made = nn.Linear(self.in_features, self.out_features, self.bias is not None, **options)
         with torch.no_grad():
-            made.weight.zero_()[self._row_indices(), self.col_indices.long()] = self.values
-            if self.bias is not None:
-                made.bias.copy_(self.bias)
+            values, bias = parameter(self, "values"), parameter(self, "bias")
+            made.weight.zero_()[self._row_indices(), self.col_indices.long()] = values
+            if bias is not None:
+                made.bias.copy_(bias)
         return made.train(self.training)
 
     @property
     def weight(self) -> torch.Tensor:
         """The weight as a CSR tensor that shares `values`."""
         columns, shape = self.col_indices.long(), (self.out_features, self.in_features)
+        values = parameter(self, "values")
         return torch.sparse_csr_tensor(
-            self.crow_indices, columns, self.values, shape, check_invariants=False
+            self.crow_indices, columns, values, shape, check_invariants=False
         )
 
     def reset_parameters(self) -> None:
@@ -189,6 +197,8 @@ class SparseLinear(nn.Module):
         fraction: float,
         score: Literal["random", "gradient"] = "random",
         optimizers: Iterable[torch.optim.Optimizer] = (),
+        *,
+        process_group: torch.distributed.ProcessGroup | None = None,
     ) -> None:
         """Replace the weights of the smallest magnitude by new edges, which start at 0.
 
@@ -205,16 +215,29 @@ class SparseLinear(nn.Module):
             last call of the layer.
         optimizers : iterable of torch.optim.Optimizer
             Their moments follow the edges; those of new edges are 0.
+        process_group : torch.distributed.ProcessGroup, optional
+            The processes that train copies of the layer, as in DistributedDataParallel, which all
+            call `rewire`: gradients are summed, and the edges are those of the first process.
+            Required if ``torch.distributed`` has several processes; a layer that is no copy has a
+            group of its own process.
 
         Raises
         ------
         ArgumentError
             `fraction` is not between 0 and 1; `score` is another word, or is "gradient" and there
-            was no backward pass since the last call of the layer.
+            was no backward pass since the last call of the layer; `values` are computed, as by
+            ``torch.nn.utils.prune``; or `process_group` is missing.
         """
         as_word(score, "score", ("random", "gradient"))
         if not 0 <= as_number(fraction, "fraction") <= 1:
             raise ArgumentError(f"fraction must be between 0 and 1, not {fraction}")
+        if "values" not in self._parameters:
+            raise ArgumentError("values are computed; call torch.nn.utils.prune.remove first")
+        distributed = torch.distributed
+        if process_group is None and distributed.is_available() and distributed.is_initialized():
+            raise ArgumentError(
+                "rewire needs process_group=, such as torch.distributed.group.WORLD"
+            )
         pattern = edges_of(self.crow_indices, self.col_indices, self.in_features, self.values.dtype)
         count = int(fraction * pattern.nedges)
         count = min(count, self.in_features * self.out_features - pattern.nedges)
@@ -222,6 +245,8 @@ class SparseLinear(nn.Module):
             random = np.random.default_rng(int(torch.randint(2**62, ())))
             found = random_places(pattern, count, random)
         elif (gradient := pattern.dense_gradient()) is not None:
+            if process_group is not None:
+                distributed.all_reduce(torch.from_numpy(gradient), group=process_group)
             found = steepest_places(pattern, count, gradient)
         else:
             raise ArgumentError(
@@ -229,6 +254,9 @@ class SparseLinear(nn.Module):
             )
         kept = self.values.abs().argsort(descending=True)[: pattern.nedges - count]
         number, places = torch.from_numpy(pattern.numbers), torch.from_numpy(found.astype(np.int64))
+        if process_group is not None:
+            for x in (kept, places):
+                distributed.broadcast(x, group=process_group, group_src=0)
         new, order = torch.cat([number[kept], places]).sort()
         states = [x for each in optimizers for x in each.state.get(self.values, {}).values()]
         held = [x for x in states if isinstance(x, torch.Tensor) and x.shape == self.values.shape]
@@ -238,6 +266,26 @@ class SparseLinear(nn.Module):
         self.col_indices.copy_(new % self.in_features)
         degrees = (new // self.in_features).bincount(minlength=self.out_features)
         self.crow_indices[1:] = degrees.cumsum(0)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Load values with their indices, which may be those of another pattern, or nothing."""
+        held = {**self._parameters, **self._buffers}
+        names = [name for name in held if name.endswith("_indices") or name.startswith("values")]
+        found = {x: state_dict[prefix + x] for x in names if prefix + x in state_dict}
+        if found and not (found.keys() >= {*names} and self._fits(**found)):
+            shapes = ", ".join(f"{name} {(*x.shape,)}" for name, x in found.items())
+            args[-1].append(f"{prefix}values and indices do not fit {self}: {shapes}")
+            return
+        for name, x in found.items():
+            if held[name].shape != x.shape:  # the same tensors, which optimizers hold
+                held[name].data, held[name].grad = held[name].data.new_empty(x.shape), None
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _fits(self, crow_indices: torch.Tensor, col_indices: torch.Tensor, **values: Any) -> bool:
+        shapes = {x.shape for x in (col_indices, *values.values())}
+        if crow_indices.shape != self.crow_indices.shape or shapes != {(int(crow_indices[-1]),)}:
+            return False
+        return not len(col_indices) or int(col_indices.max()) < self.in_features
 
     def extra_repr(self) -> str:
         """Return the text in the parentheses of the representation."""

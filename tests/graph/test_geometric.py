@@ -128,6 +128,77 @@ def test_unsupported_options_are_named(conv, named):
         graph.from_geometric(conv())
 
 
+@torch.no_grad()
+def test_pruned_weights_are_those_of_the_last_step(case):
+    G, X = case
+    prune = torch.nn.utils.prune
+    for conv, name, A in (
+        (nn.GCNConv(12, 5), "lin", graph.normalized(G)),
+        (nn.SGConv(12, 5), "lin", graph.normalized(G)),
+        (nn.SAGEConv(12, 7), "lin_l", graph.normalized(G, "mean")),
+        (nn.GINConv(torch.nn.Linear(12, 5)), "nn", G.T),
+    ):
+        linear = getattr(conv, name)
+        for held, key in (
+            (linear, "weight"),
+            (linear if hasattr(linear, "bias") else conv, "bias"),
+        ):
+            if getattr(held, key) is not None:
+                prune.l1_unstructured(held, key, 0.5)
+                getattr(held, f"{key}_orig").mul_(2).add_(0.1)
+        Y = graph.infer(graph.from_geometric(conv), X, A)
+        check(Y, conv(torch.from_numpy(X), edges(G)))
+
+
+@torch.no_grad()
+def test_perceptrons_of_pytorch_geometric(case):
+    G, X = case
+    model = nn.GIN(12, 8, 2, 3, norm="batch_norm").eval()
+    model.convs[0].nn.norms[0].module.running_mean.normal_()
+    Y = graph.infer(graph.from_geometric(model.convs[0]), X, G.T)
+    check(Y, model.convs[0](torch.from_numpy(X), edges(G)))
+
+
+class GCNConv(nn.GCNConv):
+    """It has the name of the original."""
+
+
+def hook(*given):
+    """Do nothing."""
+
+
+RELU = torch.nn.ReLU()
+REFUSED = {
+    "hook": (lambda m: m.register_forward_hook(hook), "has forward hooks"),
+    "pre-hook": (lambda m: m.register_forward_pre_hook(hook), "has forward hooks"),
+    "messages": (lambda m: m.register_message_forward_hook(hook), "has forward hooks"),
+    "forward": (lambda m: setattr(m, "forward", m.forward), "has a forward of its instance"),
+    "message": (lambda m: setattr(m, "message", m.message), "has a message of its instance"),
+    "bias": (lambda m: setattr(m, "lin", torch.nn.Linear(4, 2)), r"GCNConv\.lin: has a bias"),
+    "linear": (lambda m: m.lin.register_forward_hook(hook), r"GCNConv\.lin: .*hooks"),
+    "relu": (lambda m: setattr(m, "lin", torch.nn.Sequential(m.lin, RELU)), "not one linear"),
+    "lazy": (lambda m: setattr(m, "lin", nn.Linear(-1, 2)), r"GCNConv\.lin: .*no weights yet"),
+    "meta": (lambda m: m.to("meta"), r"GCNConv\.lin: .*no accessible values"),
+}
+
+
+@pytest.mark.parametrize(("change", "why"), REFUSED.values(), ids=REFUSED.keys())
+def test_changes_that_are_not_read_are_refused(change, why):
+    conv = nn.GCNConv(4, 2)
+    change(conv)
+    with pytest.raises(gbdnn.errors.ArgumentError, match=why):
+        graph.from_geometric(conv)
+
+
+def test_half_precision():
+    conv = nn.SAGEConv(4, 2)
+    expected = graph.from_geometric(conv.bfloat16().float())[0]
+    found = graph.from_geometric(conv.bfloat16())[0]
+    assert found.layer.weights.isequal(expected.layer.weights)
+
+
 def test_other_modules_are_refused():
+    with pytest.raises(gbdnn.errors.ArgumentTypeError, match="cannot convert GCNConv"):
+        graph.from_geometric(GCNConv(4, 2))
     with pytest.raises(gbdnn.errors.ArgumentTypeError, match="cannot convert GATConv; supported"):
         graph.from_geometric(nn.GATConv(4, 2))

@@ -180,6 +180,75 @@ def test_masks_are_applied_to_the_weights_of_now():
     assert io.from_torch(module).isequal(net)
 
 
+class Masked(nn.Linear):
+    """A mask as a buffer and a factor that only the forward knows."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_buffer("mask", torch.arange(self.weight.numel()).view_as(self.weight) % 3 > 0)
+
+    def forward(self, x):
+        return F.linear(x, F.dropout(self.weight, 0.5, self.training) * self.mask, bias=self.bias)
+
+
+class MaskedInPlace(Masked):
+    def forward(self, x):
+        self.weight.data.mul_(self.mask)
+        return F.linear(x, self.weight * torch.tensor(0.5), self.bias)
+
+
+@pytest.mark.parametrize("kind", [Masked, MaskedInPlace])
+def test_weights_that_a_forward_computes(kind):
+    for module in (seeded(kind(6, 5)), seeded(nn.Sequential(nn.Linear(6, 6), kind(6, 5)))):
+        state, held = copy.deepcopy(module.state_dict()), {*vars(module)}
+        net = io.from_torch(module)
+        assert all(torch.equal(module.state_dict()[key], x) for key, x in state.items())
+        assert {*vars(module)} == held
+        assert_computes(net, module, features(6))
+    module = nn.Sequential(seeded(kind(6, 5)))
+    prune.l1_unstructured(module[0], "weight", 0.5)
+    refused(module, "has forward hooks")
+    assert type(module[0].weight) is torch.Tensor
+
+
+def test_a_pruned_batch_norm_after_a_step():
+    module = small(nn.BatchNorm1d(9)).eval()
+    prune.random_unstructured(module[1], "weight", 0.3)
+    with torch.no_grad():
+        module[1].weight_orig.mul_(2)
+        module[1].running_var.fill_(4 - module[1].eps)
+    net = io.from_torch(module)
+    assert_computes(net, module, features(6))
+
+
+def test_parametrizations_are_read_as_in_evaluation_mode():
+    """In training mode, reading changes a buffer of spectral_norm."""
+    module = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 5))).train()
+    state = copy.deepcopy(module.state_dict())
+    net = io.from_torch(module)
+    assert all(torch.equal(module.state_dict()[key], x) for key, x in state.items())
+    expected = module.eval()(torch.eye(6)) - module[0].bias
+    np.testing.assert_allclose(net[0].weights.to_dense(fill_value=0), expected.detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("batch", ["any", "fixed"])
+def test_exported_programs(batch):
+    module = small(nn.ReLU(), nn.Hardtanh(0, 2), None)
+    module.insert(0, nn.Flatten())
+    module.insert(3, nn.BatchNorm1d(9, eps=0.25))
+    module[3].running_var.fill_(3.75)
+    module[3].running_mean.fill_(0.5)
+    module.append(nn.Dropout()).eval()
+    sizes = ({0: torch.export.Dim("n", min=1, max=4096)},) if batch == "any" else None
+    program = torch.export.export(module, (torch.ones(2, 6),), dynamic_shapes=sizes)
+    for source in (program, program.module()):
+        assert_computes(io.from_torch(source), module, features(6))
+    changed = program.module()
+    changed.register_forward_hook(lambda *given: 2 * given[2])
+    refused(changed, "has forward hooks")
+    refused(torch.export.export(module.train(), (torch.ones(2, 6),)), "in training mode")
+
+
 @pytest.mark.parametrize("layout", ["coo", "uncoalesced", "csr", "csc", "bsr"])
 @SPARSE_WARNS
 def test_sparse_layouts(layout):
@@ -300,7 +369,7 @@ UNSUPPORTED = {
     "conv": (nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1))), r"module '0.0' \(Conv2d\)"),
     "hardtanh": (nn.Sequential(nn.Linear(4, 4), nn.Hardtanh()), r"'1' .*lower bound is -1, not 0"),
     "flatten": (nn.Sequential(nn.Flatten(0), nn.Linear(4, 4)), r"'0' \(Flatten\)"),
-    "own forward": (nn.Sequential(Louder(4, 4)), r"parameter '0.weight': it does not belong to a"),
+    "own forward": (nn.Sequential(Louder(4, 4)), "unsupported node 'mul'"),
     "hook": (hooked(), r"'0' \(Linear\): has forward hooks"),
     "meta": (nn.Linear(4, 4, device="meta"), r"'0' \(Linear\): .* no accessible values"),
     "two inputs": (TwoInputs(), "unsupported node 'y'"),
@@ -309,7 +378,11 @@ UNSUPPORTED = {
     "len": (Forward(lambda m, x: m.fc(x.view(len(x), -1))), "torch.fx cannot trace its forward"),
     "skip": (Forward(skip), r"module 'act' \(ReLU\): .* used twice, as in a skip connection"),
     "bound": (Forward(lambda m, x: twice(m.fc(x))), "node 'clamp': a bound is not a number"),
-    "own weights": (Forward(lambda m, x: x @ m.w), "unsupported parameter 'w'"),
+    "own weights": (Forward(lambda m, x: x @ m.w), "unsupported node 'matmul'"),
+    "lazy": (nn.Sequential(nn.LazyLinear(4)), r"'0' \(LazyLinear\): has no weights yet; call the"),
+    "traced": (torch.jit.trace(nn.Linear(4, 4), torch.ones(1, 4)), "is TorchScript.* made from"),
+    "scripted": (nn.Sequential(torch.jit.script(nn.Linear(4, 4))), "'0' .* is TorchScript"),
+    "input as bias": (Forward(lambda m, x: F.linear(m.w, m.w, x)), "'linear': it reads more than"),
     "norm in training": (
         nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), r"'1' \(BatchNorm1d\): .* call eval",
     ),

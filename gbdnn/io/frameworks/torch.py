@@ -60,10 +60,11 @@ def from_torch(
 
     Parameters
     ----------
-    source : torch.nn.Module or mapping of str to tensors
+    source : torch.nn.Module, torch.export.ExportedProgram or mapping of str to tensors
         A module that ``torch.fx`` can trace to a chain of ``Linear``, ``ReLU``, ``ReLU6``,
         ``Hardtanh(0, c)``, their functions, ``clamp(0, c)`` and ``BatchNorm1d``; ``Identity``,
-        ``Dropout``, ``Flatten`` and ``x.view(x.size(0), -1)`` are ignored. Or a ``state_dict``
+        ``Dropout``, ``Flatten`` and ``x.view(x.size(0), -1)`` are ignored. A forward may compute
+        weights from parameters, such as ``F.linear(x, W * mask)``. Or a ``state_dict``
         with tensors or NumPy arrays, or a checkpoint that contains it as ``state_dict`` or
         ``model_state_dict``. A ``state_dict`` is read as a plain chain of linear layers in the
         order of its keys; pass models with branches or skip connections as modules. Weights may be
@@ -107,7 +108,12 @@ def from_torch(
       0      3 x 1      2  bias 0.25 (all), identity
     """
     wanted, logits = None if dtype is None else as_dtype(dtype), as_flag(logits, "logits")
-    module = if_imported("torch.nn", "Module")
+    module, exported = (
+        if_imported("torch.nn", "Module"),
+        if_imported("torch.export", "ExportedProgram"),
+    )
+    if exported is not None and isinstance(source, exported):
+        source = source.module()
     if module is not None and isinstance(source, module):
         if (activation, clip, last_activation) != (None, None, None):
             raise ArgumentTypeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,22 @@ _COMPRESSED = {
 """The names of pointers and indices for each layout."""
 
 
+def parameter(module: Any, key: str) -> Any:
+    """Return a parameter of a PyTorch module as its next forward in evaluation mode would use it.
+
+    A pruned module computes it only then: in between, the attribute is that of the last forward.
+    """
+    if key in module._parameters:
+        return module._parameters[key]
+    for hook in module._forward_pre_hooks.values():
+        if getattr(hook, "_tensor_name", "") == key:  # of torch.nn.utils.prune
+            return hook.apply_mask(module)
+    if key in getattr(module, "parametrizations", ()):
+        made = module.parametrizations[key]  # some, as spectral_norm, change in training
+        return (copy.deepcopy(made).eval() if made.training else made)()
+    return getattr(module, key)
+
+
 def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
     """Start a layer with the parameters of a Linear, pruned or not."""
     for key, tensor in tensors.items():
@@ -34,7 +51,7 @@ def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
         if weight is None:
             raise ArgumentError(f"{name}: the weight is missing")
         W = _as_weights(weight, name)
-        b = None if bias is None else _as_array(bias)
+        b = None if bias is None else as_array(bias)
     except GbdnnError:
         raise
     except (RuntimeError, TypeError, ValueError) as err:  # a tensor on "meta", lazy, quantized
@@ -85,19 +102,19 @@ def _as_weights(weight: Any, name: str) -> Any:
     if weight.ndim != 2:
         raise unsupported(f"weight of {name}", f"its shape is {tuple(weight.shape)}")
     if str(weight.layout) == "torch.strided":
-        return _as_array(weight).T
+        return as_array(weight).T
     entries = weight.detach().cpu()
     if str(weight.layout) != "torch.sparse_coo":
         entries = entries.to_sparse(layout=sys.modules["torch"].sparse_coo)
     entries = entries.coalesce()  # sums duplicates, as PyTorch does
-    outputs, inputs = _as_array(entries.indices()).astype(np.uint64)
-    values = _as_array(entries.values())
+    outputs, inputs = as_array(entries.indices()).astype(np.uint64)
+    values = as_array(entries.values())
     return gb.Matrix.from_coo(
         inputs, outputs, values, nrows=weight.shape[1], ncols=len(weight), dup_op=gb.binary.plus
     )
 
 
-def _as_array(tensor: Any) -> np.ndarray:
+def as_array(tensor: Any) -> np.ndarray:
     """Return a tensor as an array; 16-bit floats as float32, which is exact."""
     if isinstance(tensor, np.ndarray):
         return tensor
