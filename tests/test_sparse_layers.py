@@ -104,6 +104,22 @@ def test_equals_dense_layers(dtype, bias, batch):
     agrees(model, (batch, 60), dtype)
 
 
+@pytest.mark.parametrize("batch", [1, 3, 16, 17])
+def test_inputs_that_fill_a_cache_line_do_not_overflow(batch):
+    """Zeros in place of inputs would become infinite, and infinity times 0 NaN."""
+    parts = [gt.SparseLinear(1, 1, density=1) for _ in range(3)]
+    with torch.no_grad():
+        for part, value, bias in zip(parts, (-3e38, 3e38, 1.0), (3e38, 0.0, 0.0), strict=True):
+            part.values.fill_(value)
+            part.bias.fill_(bias)
+    model = gt.SparseSequential(parts[0], nn.ReLU(), parts[1], nn.ReLU(), parts[2])
+    dense, x = dense_of(model), torch.ones(batch, 1)
+    model(x).sum().backward()
+    dense(x).sum().backward()
+    for part, other in zip(parts, dense[::2], strict=True):
+        assert torch.equal(part.values.grad, other.weight.grad[0])
+
+
 @pytest.mark.parametrize("shape", [(20,), (3, 20), (2, 3, 20), (2, 1, 3, 20), (2, 0, 20)])
 def test_shapes_of_inputs(shape):
     agrees(network(20, 30, 7), shape)

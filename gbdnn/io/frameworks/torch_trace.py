@@ -279,7 +279,7 @@ def _add_function(
     elif function == "linear":
         values = dict(zip(("weight", "bias"), args, strict=False)) | options
         add_linear(chain, {key: constants.get(x) for key, x in values.items()}, name)
-    elif function == "batch_norm" and isinstance(node.target, torch._ops.OpOverload):
+    elif function == "batch_norm" and _is_aten(node):
         keys = "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"
         held = {key: constants.get(x, x) for key, x in zip(keys, args, strict=False)}
         _add_norm(chain, SimpleNamespace(_parameters=held, **held), name)
@@ -297,9 +297,14 @@ def _add_function(
         raise unsupported(name, _OTHERS)
 
 
+def _is_aten(node: torch.fx.Node) -> bool:
+    """Whether a node is a function of an exported program."""
+    return getattr(node.target, "namespace", "") == "aten"
+
+
 def _function(node: torch.fx.Node) -> str:
     """Return the name of a PyTorch function or method, without the _ of in-place variants."""
-    if isinstance(node.target, torch._ops.OpOverload):  # aten.relu.default, in exported programs
+    if _is_aten(node):  # aten.relu.default
         return str(node.target).split(".")[1].removesuffix("_")
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     known = [getattr(namespace, str(name), None) for namespace in (torch, functional)]

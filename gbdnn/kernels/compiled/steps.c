@@ -42,6 +42,10 @@ static void forward(const struct steps *job, const struct part x)
         real *Z = x.Y[k + 1] + x.skip;
         const struct strip block = {x.Y[k] + x.skip, Z, job->stride, 0, 0, Z};
         compute_layer(job->forward + k, block, x.count);
+        /* What pads the last cache line counts in gradients: 0 times a 0 of D, not infinity. */
+        for (int64_t j = 0; x.count % LANES && j < job->edges[k].ncols; j++)
+            for (int64_t q = x.count; q < whole_lines(x.count); q++)
+                Z[j * job->stride + q] = 0;
     }
     if (job->passes & OUTPUT)
         write_rows(job, x, x.Y[job->layers], job->edges[job->layers - 1].ncols);
