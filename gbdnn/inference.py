@@ -108,11 +108,12 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Dtype of the computation. Default: that of the weights. Weights of bool and integers take
         that of features in FP32 or FP64, else FP32. Integers above 2**24 raise an error in FP32.
-    engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
+    engine : {"auto", "graphblas", "fused", "full", "sparse", "lagraph"}, default "auto"
         A cost model chooses a kernel for each layer: of all with ``"auto"``, and of GraphBLAS's
         sparse and full kernels with ``"graphblas"``. ``"fused"`` (gbdnn's own), ``"sparse"`` and
         ``"full"`` force one kernel. A positive bias under the rule ``"entries"`` always needs the
-        sparse kernel.
+        sparse kernel. ``"lagraph"`` makes LAGraph's GraphBLAS calls on all inputs at once; it takes
+        neither `memory` nor ``deduplicate=True``.
     deduplicate : {"auto", True, False}, default "auto"
         Whether to compute inputs with bitwise equal activations only once. Without compiled
         kernels, all inputs are computed.

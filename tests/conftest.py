@@ -158,6 +158,7 @@ CONFIGURATIONS = {
     "fused, regrouped": ({"engine": "fused"}, [regrouped]),
     "fused, one thread, narrow": ({"engine": "fused", "nthreads": 1}, [narrow]),
     "fused, reordered, five threads": ({"engine": "fused", "nthreads": 5}, [narrow, reordered]),
+    "lagraph": ({"engine": "lagraph"}, []),
     "graphblas": ({"engine": "graphblas"}, []), "sparse": ({"engine": "sparse"}, []),
     "full": ({"engine": "full"}, []), "full, one thread": ({"engine": "full", "nthreads": 1}, []),
     "full, narrow": ({"engine": "full"}, [narrow]),

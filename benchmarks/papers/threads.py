@@ -148,11 +148,16 @@ def operations_of(
     for turn in range(rounds):
         for n in counts:
             seconds, found = loops.timed(problem.network, problem.features, n)
-            facts = {"nthreads": n, "round": turn, "inputs": problem.inputs, "cpu": 0.0}
+            facts = {"nthreads": n, "round": turn, "inputs": problem.inputs, "cpu": np.nan}
             facts["check"] = checked(np.array_equal(found, truth))
             for name, taken in zip(loops.OPERATIONS, seconds.sum(axis=0).tolist(), strict=True):
                 runs.append(facts | {"program": name, "seconds": taken})
-    return [{"operation": row.pop("program"), **row} for row in rows(runs)]
+    unknown = ("parallel", "computation")  # by operation, only seconds are known
+    return [
+        {"operation": row.pop("program")}
+        | {name: value for name, value in row.items() if not name.startswith(unknown)}
+        for row in rows(runs)
+    ]
 
 
 def policies(problem: Problem, threads: int, rounds: int) -> list[dict[str, Any]]:
@@ -194,7 +199,7 @@ def show(network: dict[str, Any]) -> None:
         print(f"\n{kind}")
         names = ("seconds", "efficiency", "parallel", "computation")
         hidden = [f"{name}_{end}" for name in names for end in ("low", "high")]
-        report.table(network[kind], *hidden, "kind", "rounds", "inputs")
+        report.table(network[kind], *hidden, "kind", "rounds", "inputs", "above_cores")
 
 
 if __name__ == "__main__":

@@ -63,13 +63,16 @@ def gbdnn(problem: Problem, **options: Any) -> Ready:
 
 def lagraph(problem: Problem) -> Ready:
     """The LAGraph loop, on the same GraphBLAS as gbdnn."""
-    import lagraph
+    import gbdnn
 
-    network, X = lagraph.prepare(problem.network), problem.features
+    net, X = problem.network, problem.features
     parts = lru_cache(_KEPT)(lambda batch, inputs: loops.batches(X[:inputs, :].new(), batch))
 
+    def infer(X: Any) -> np.ndarray:
+        return loops.living(gbdnn.infer(net, X, engine="lagraph"))
+
     def ready(nthreads: int, batch: int, inputs: int) -> Run:
-        return partial(lagraph.categories, network, parts(batch, inputs), nthreads)
+        return partial(loops.categories, infer, parts(batch, inputs), nthreads)
 
     return ready
 

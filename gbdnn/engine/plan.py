@@ -15,7 +15,7 @@ import numpy as np
 from gbdnn.arrays.checks import rows_within
 from gbdnn.arrays.sources import dense_pays
 from gbdnn.errors import ArgumentError
-from gbdnn.kernels import costs
+from gbdnn.kernels import costs, lagraph
 from gbdnn.kernels.blocks import AlignedBlock, Buffers, sample
 from gbdnn.kernels.compiled.loading import available as is_compiled
 from gbdnn.kernels.compiled.loading import required
@@ -43,7 +43,7 @@ __all__ = [
     "sizes",
 ]  # fmt: skip
 
-Engine = Literal["auto", "graphblas", "fused", "full", "sparse"]
+Engine = Literal["auto", "graphblas", "fused", "full", "sparse", "lagraph"]
 """Kernels of a run: "auto" and "graphblas" choose per layer, the others force one kernel."""
 
 _CHOOSE = ("auto", "graphblas")
@@ -62,9 +62,12 @@ _MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
 _WAITING = 64 << 20  # bytes of blocks that wait between windows; more would not fit the caches
 
 
-def engines() -> tuple[str, ...]:
-    """Return the values of ``engine``: choices per layer, and all kernels."""
-    return (*_CHOOSE, *BLOCK_KERNELS, SPARSE.name)
+def engines(*, at_once: bool = False) -> tuple[str, ...]:
+    """Return the values of ``engine``: choices per layer, and all kernels.
+
+    With `at_once`, LAGraph's operations on all inputs as well.
+    """
+    return (*_CHOOSE, *BLOCK_KERNELS, SPARSE.name, *[lagraph.NAME] * at_once)
 
 
 class Sizes(NamedTuple):
@@ -259,7 +262,7 @@ class Plan(NamedTuple):
     facts : Facts
         All that the plan depends on.
     kernel : str
-        Kernel of blocks; ``"sparse"`` if none runs.
+        Kernel of blocks; ``"sparse"`` or ``"lagraph"`` if none runs.
     is_single_window : bool
         Whether each block passes all layers without regrouping.
     sizes : Sizes
@@ -306,8 +309,8 @@ class Plan(NamedTuple):
     @property
     def merges(self) -> bool:
         """Whether equal inputs are merged, which takes compiled code."""
-        facts = self.facts
-        return bool(facts.deduplicate) and facts.is_compiled and not self.is_single_window
+        facts, regroups = self.facts, not (self.is_single_window or self.kernel == lagraph.NAME)
+        return bool(facts.deduplicate) and facts.is_compiled and regroups
 
     def is_sparse(self, k: int, inputs: int, entries: float, *, dense: bool = False) -> bool:
         """Whether the sparse kernel computes layer `k` of rows with `entries` entries in total.
@@ -375,7 +378,7 @@ class Plan(NamedTuple):
         """Return the kernel of a layer, and why, from the kernel before it and all times."""
         facts, only = self.facts, self._only(self.facts.net.infos[k])
         if self.block_kernel is None:
-            return SPARSE.name, "wide layers" if facts.engine in _CHOOSE else "forced"
+            return self.kernel, "wide layers" if facts.engine in _CHOOSE else "forced"
         if only:
             return SPARSE.name, "positive bias on entries"
         if only is False:
@@ -400,7 +403,8 @@ class Plan(NamedTuple):
             ns = costs.single_layer(info.edges, *info.shape) / shares
             found[self.kernel] = inputs * (ns + (shares > 1) * shares * costs.SHARE) / 1e6
         as_rows = SPARSE.cost(info, inputs, entries) / self.facts.threads
-        return {**found, SPARSE.name: as_rows / 1e6}
+        names = SPARSE.name, *[lagraph.NAME] * (self.kernel == lagraph.NAME)
+        return found | dict.fromkeys(names, as_rows / 1e6)
 
     @property
     def seconds(self) -> float:
@@ -423,6 +427,8 @@ class Plan(NamedTuple):
         ]
         if self.block_kernel is None:
             blocks = [f"none; {facts.threads} threads take parts of the rows"]
+        if self.kernel == lagraph.NAME:
+            blocks = [f"none; {facts.threads} threads within each operation on all rows"]
         memory: list[Any] = [
             f"{facts.memory / 2**20:.4g} MiB",
             len(sizes.starts) > 1 and f"{len(sizes.starts)} groups of layers",
@@ -441,7 +447,7 @@ class Plan(NamedTuple):
     def _table(self) -> Table:
         inputs, layers, engine = self.facts.inputs, len(self.facts.net.infos), self.facts.engine
         title = f"Plan: {inputs} inputs, {layers} layers, engine {engine!r}"
-        names = [*BLOCK_KERNELS, SPARSE.name]
+        names = [*BLOCK_KERNELS, SPARSE.name, *[lagraph.NAME] * (self.kernel == lagraph.NAME)]
         header = ("layers", "kernel", *(f"{name}, ms" for name in names), "why")
         rows = [
             (f"{first}-{stop - 1}", kernel, *(f"{each:.3g}" for each in ms.values()), why)
@@ -475,6 +481,8 @@ def choose(facts: Facts) -> Plan:
         `memory` is too small.
     """
     net, inputs, kernel = facts.net, facts.inputs, BLOCK_KERNELS.get(facts.engine)
+    if facts.engine == lagraph.NAME:
+        return Plan(facts, lagraph.NAME, False, Sizes((0,), inputs or 1, 1, facts.threads, 0, 0, 0))
     if facts.engine in _CHOOSE:
         all_run = facts.engine == "auto" and facts.is_compiled
         kernel = next(each for each in BLOCK_KERNELS.values() if all_run or not each.is_compiled)

@@ -36,9 +36,9 @@ from gbdnn.engine.shallow import run_shallow
 from gbdnn.engine.stats import Watch
 from gbdnn.engine.windows import BlockWindow, Pool
 from gbdnn.errors import ArgumentError, ArgumentTypeError
-from gbdnn.kernels import costs
+from gbdnn.kernels import costs, lagraph
 from gbdnn.kernels.fused_shares import Singles
-from gbdnn.kernels.overflow import require_finite
+from gbdnn.kernels.overflow import may_overflow, require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
 from gbdnn.runtime.threads import engaged, restored, share
@@ -75,6 +75,9 @@ def infer_network(
     )  # fmt: skip
     progress, dense, few = current(), X.dense_rows is not None, X.nrows
     progress.begin(net.infos, few, plan)
+    if plan.kernel == lagraph.NAME:
+        with restored(), engaged(nthreads):
+            return _at_once(net, X, callback)
     if not plan.is_single_window:
         merged = Merged(few, always=deduplicate != "auto") if plan.merges else None
         with restored(), engaged(nthreads):
@@ -102,14 +105,35 @@ def checked_options(
     """Return the options of `infer_network`; raise the errors of ``call()`` for invalid ones."""
     for name in others:
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    as_word(engine, "engine", engines())
+    as_word(engine, "engine", engines(at_once=True))
     is_auto = isinstance(deduplicate, str) and deduplicate == "auto"
     if not is_auto and not isinstance(deduplicate, bool | np.bool_):
         raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")
     require_callable(callback, "callback")
     nthreads, memory = as_nthreads(nthreads), as_bytes(memory)
+    if engine == lagraph.NAME and (deduplicate not in ("auto", False) or memory != MEMORY):
+        what = "memory" if memory != MEMORY else "deduplicate"
+        raise ArgumentError(
+            f"{what}= cannot be combined with engine='lagraph', which computes all inputs at once"
+        )
     found = {"engine": engine, "deduplicate": deduplicate, "memory": memory}
     return {**found, "nthreads": nthreads, "callback": callback}
+
+
+def _at_once(net: Network, X: RowSource, callback: Any) -> gb.Matrix:
+    """Compute all inputs through LAGraph's operations, layer by layer."""
+    Y = X.sparse_rows(0, X.nrows).without_zeros().matrix()
+    weights = np.ones(X.nrows if callback else 0, np.int64)
+    watch, checked = Watch(lagraph.NAME, callback, weights), may_overflow(net.infos, X.largest)
+    for k, layer in enumerate(net):
+        counts, began = watch.counts(1), perf_counter()
+        Y = lagraph.advance(k, layer, Y, may_overflow=checked[k])
+        if counts is not None:
+            alive = Y.reduce_rowwise(gb.monoid.any).new().nvals
+            counts[0] = X.nrows, alive, alive, Y.nvals, 0
+        watch.computed(k, counts, X.nrows, lagraph.NAME, 0, began)
+        watch.tell()
+    return Y
 
 
 class _Window(NamedTuple):

@@ -47,7 +47,8 @@ class LayerStats:
     engine : str
         Engine passed to `infer`.
     kernel : str
-        Kernel that computed the layer: ``"sparse"``, ``"full"`` or ``"fused"``.
+        Kernel that computed the layer: ``"sparse"``, ``"full"``, ``"fused"`` or
+        ``"lagraph"``.
     seconds : float
         Wall time of the layer on this block.
 

@@ -59,7 +59,9 @@ def test_any_number_of_layers_in_memory(infer, layers, rule, bias):
     a_case = case(0, rule=rule, bias=bias, **OPTIONS)
     net = network(a_case.layers)
     streamed, source = lazy(net)
-    assert_answer(infer(streamed, a_case.X, memory=room_for(net, layers)), a_case)
+    at_once = infer.keywords.get("engine") == "lagraph"  # reads one layer after the other
+    options = {} if at_once else {"memory": room_for(net, layers)}
+    assert_answer(infer(streamed, a_case.X, **options), a_case)
     assert set(source.read) == set(range(9))
 
 

@@ -41,7 +41,7 @@ def test_records_add_up_and_come_in_the_callers_thread(infer):
         assert sum(s.entries for s in records) == np.count_nonzero(Y)
         assert all(s.alive <= s.inputs for s in records)
         assert all(s.seconds > 0 and type(s.seconds) is float for s in records)
-        assert {s.kernel for s in records} <= {"sparse", "full", "fused"}
+        assert {s.kernel for s in records} <= {"sparse", "full", "fused", "lagraph"}
     with pytest.raises(AttributeError):
         stats[0].alive = 0
 

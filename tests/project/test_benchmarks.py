@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import graphblas as gb
 import numpy as np
 import pytest
 
@@ -111,18 +110,6 @@ def test_recorded_commands_keep_all_but_paths(script, monkeypatch, tmp_path):
     assert report.circumstances()["command"] == (
         "OMP_WAIT_POLICY=passive python benchmarks/a.py --mnist DIR -n 1 --images=FILE --rounds 3"
     )
-
-
-def test_the_sparse_kernel_has_the_bits_of_lagraphs_loop(script):
-    """On weights and features that round, with a bias for all neurons or for each."""
-    lagraph, rng = script("lagraph"), np.random.default_rng(0)
-    X = gb.Matrix.from_dense(rng.random((60, 1024), "f4"))
-    W = [rng.random((1024, 1024), "f4") * (rng.random((1024, 1024)) < 0.02) for _ in range(3)]
-    for bias in (-0.3, rng.uniform(-0.3, -0.1, 1024)):
-        net = gbdnn.Network([gbdnn.Layer(each, bias, clip=32) for each in W])
-        found = gbdnn.infer(net, X, engine="sparse")
-        assert found.nvals
-        assert found.isequal(lagraph.infer(lagraph.prepare(net), X))
 
 
 def test_shapes_of_dlmc(script):
