@@ -191,7 +191,11 @@ class Scaling:
         """
         rows = [row for row in self.rows if row["kind"] == "strong"]
         if self._warning:
-            return [f"{self._warning}: no conclusions are drawn."]
+            spins = [r["program"] for r in rows if r["computation"] < _ACCEPTABLE]
+            found = [f"{self._warning}: no conclusions are drawn."]
+            remedy = "threads that spin while they wait lose their cores to other programs"
+            names = ", ".join(dict.fromkeys(spins))
+            return found + [f"{names}: {remedy}; try OMP_WAIT_POLICY=passive."] * bool(spins)
         rounds = min((row["rounds"] for row in rows), default=_LEAST)
         if rounds < _LEAST:
             return [f"{rounds} round{'s'[: rounds > 1]}: conclusions need {_LEAST} or more."]
@@ -199,7 +203,7 @@ class Scaling:
         rows = [row for row in rows if row.get("size", 0) == size]
         few, most = (of((row["threads"] for row in rows), default=0) for of in (min, max))
         last = sorted((r for r in rows if r["threads"] == most), key=lambda row: row["seconds"])
-        found = list[str]()
+        found = []
         for row in last if most > few else ():
             sure = row["speed_up_low"] > 1 or row["speed_up_high"] < 1
             found.append(
