@@ -38,10 +38,18 @@ _OTHERS = {
     b"\xfd7zxz": "compressed with xz; unpack it, or compress it with gzip",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it, or compress it with gzip",
     b"par1": "a Parquet file; read it with pandas and pass its values",
+    b"\x89hdf": "an HDF5 file; read it with h5py and pass its arrays",
+    b"matlab ": "a MATLAB file; read it with scipy.io.loadmat and pass its matrices",
 }
 """First bytes, in lower case, of files that are not what their names say, and what they are."""
 
 _ZIP_END = b"PK\5\6"  # begins a record of 22 bytes and the comment
+_ARCHIVES = {
+    "constants.pkl": "TorchScript; save the state_dict of torch.jit.load(path)",
+    "archive_format": "an exported program; pass torch.export.load(path) to gbdnn.io.from_torch",
+}
+"""Members of zip archives that no reader reads, and what these are."""
+
 _TAR, _TAR_AT = b"ustar", 257
 _PART = re.compile(r".*-[0-9]+-of-[0-9]+\.(safetensors|bin|pt|pth)|.+\.index\.json", re.IGNORECASE)
 _TABLES = (".csv", ".csv.gz", ".parquet", ".feather", ".xlsx")
@@ -183,7 +191,10 @@ def open_checked(path: Path, *, allow_empty: bool = False) -> Iterator[BinaryIO]
                 needed = sum(member.file_size for member in archive.infolist())
                 first = min((member.header_offset for member in archive.infolist()), default=0)
                 file.seek(-len(archive.comment) - len(_ZIP_END) - 18, os.SEEK_END)
+                names = {name.rpartition("/")[2] for name in archive.namelist()}
                 is_whole = first == 0 and file.read(len(_ZIP_END)) == _ZIP_END
+            for name in sorted(_ARCHIVES.keys() & names):
+                raise FormatError(f"{path}: the file is {_ARCHIVES[name]}")
             if not is_whole:
                 raise FormatError(f"{path}: the file has bytes before or after its zip archive")
             _require_unpacked(path, needed)

@@ -290,7 +290,7 @@ UNSUPPORTED = {
     "early": ([node("Relu", ["x"], ["h"], "r"), gemm("h", "y")], r"'r'\): .*precedes the first"),
     "late bias": (
         [gemm("x", "h"), node("Relu", ["h"], ["g"]), node("Add", ["g", "b"], ["y"], "a")],
-        r"Add \(node 'a'\): it does not follow a linear layer",
+        r"Add \(node 'a'\): there is no linear layer before or after it",
     ),
     "lower": (
         [gemm("x", "h"), node("Clip", ["h", "low", "high"], ["y"], "cl")],
@@ -305,7 +305,8 @@ UNSUPPORTED = {
     ),
     "bias": ([gemm("x", "y", b="Q")], r"its bias has shape \(5, 5\)"),
     "domain": ([node("Gemm", ["x", "W"], ["y"], "q", domain="other")], r"other\.Gemm \(node 'q'\)"),
-    "constants": ([node("Neg", ["W"], ["N"], "n"), gemm("x", "y", "N")], r"Neg \(.*with constants"),
+    "constants": ([node("Tanh", ["W"], ["N"]), gemm("x", "y", "N")], r"Tanh \(.*with constants"),
+    "reciprocal": ([node("Div", ["high", "x"], ["h"]), gemm("h", "y")], "it divides by its input"),
     "dropout": (
         [node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True))),
          node("Dropout", ["x", "high", "yes"], ["h"], "d"), gemm("h", "y")], "'d'.*training mode",
@@ -470,3 +471,68 @@ def test_an_omitted_bias_and_a_node_that_nobody_reads(tmp_path):
     path = model(tmp_path / "net.onnx", [gemm("x", "y", b=""), ("Relu", ["x"], ["unread"])], W=W)
     net = io.read_onnx(path)
     assert net.isequal(gbdnn.Network([W.astype("f4")], last_activation="identity"))
+
+
+AFFINE = {
+    "before": [("Sub", ["x", "u"], ["h"]), ("Div", ["h", "v"], ["g"]), gemm("g", "y")],
+    "the other way": [("Sub", ["u", "x"], ["h"]), ("Mul", ["v", "h"], ["g"]), gemm("g", "y")],
+    "after": [gemm("x", "h"), ("Sub", ["h", "b"], ["g"]), ("Div", ["g", "one"], ["y"])],
+    "reversed": [gemm("x", "h"), ("Sub", ["b", "h"], ["g"]), ("Relu", ["g"], ["y"])],
+    "after a ReLU": [
+        gemm("x", "h"), ("Relu", ["h"], ["g"]), ("Add", ["g", "b"], ["f"]),
+        ("Sub", ["f", "one"], ["e"]), ("Div", ["e", "d"], ["c"]), ("MatMul", ["c", "V"], ["y"]),
+    ],
+    "mask": [("Mul", ["W", "mask"], ["M"]), gemm("x", "y", "M")],
+    "all of it": [
+        ("Sub", ["W", "one"], ["A"]), ("Add", ["A", "mask"], ["B"]), ("Neg", ["B"], ["C"]),
+        ("Transpose", ["C"], ["D"]), ("Div", ["D", "one"], ["E"]), gemm("x", "y", "E", transB=1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("nodes", AFFINE.values(), ids=AFFINE.keys())
+def test_affine_operators(tmp_path, nodes):
+    """Before, between and after layers, and of constants."""
+    given = {
+        "u": [0.5, 1, -1, 0.25, 2], "v": [0.5, 1, 2, -1, 4], "d": [0.5, 1, 2, -1], "one": 0.5,
+        "mask": RANDOM.integers(0, 2, W.shape), "V": V, **LINEAR,
+    }  # fmt: skip
+    file = model(
+        tmp_path / "net.onnx", nodes, **{k: np.asarray(x, float) for k, x in given.items()}
+    )
+    X = RANDOM.integers(-8, 9, (7, 5)).astype(np.float32) / 4
+    (expected,) = ReferenceEvaluator(str(file)).run(None, {"x": X})
+    np.testing.assert_allclose(
+        gbdnn.infer(io.read_onnx(file), X).to_dense(fill_value=0), expected, rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("mean", [np.arange(4.0).reshape(1, 2, 2), np.full((), 0.5), [[1.0, 2]]])
+def test_inputs_of_several_dimensions_are_shifted_before_they_are_flat(tmp_path, mean):
+    nodes = [("Sub", ["x", "u"], ["h"]), ("Flatten", ["h"], ["g"]), gemm("g", "y")]
+    file = model(tmp_path / "net.onnx", nodes, u=mean, W=W[:4], b=b)
+    written = onnx.load(file)
+    written.graph.input[0].CopyFrom(
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1, 2, 2])
+    )
+    onnx.save(written, file)
+    X = RANDOM.integers(-8, 9, (1, 1, 2, 2)).astype(np.float32) / 4
+    (expected,) = ReferenceEvaluator(str(file)).run(None, {"x": X})
+    Y = gbdnn.infer(io.read_onnx(file), X.reshape(1, 4)).to_dense(fill_value=0)
+    np.testing.assert_allclose(Y, expected, rtol=1e-6)
+
+
+def test_weights_of_eight_bits(tmp_path):
+    """Their values are constants; operator sets before 19 mean the same."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["Q", "scale", "zero"], ["W"], axis=1),
+        gemm("x", "y"),
+    ]
+    Q, scale, zero = (
+        RANDOM.integers(-9, 9, (5, 4)).astype("i1"),
+        b + 2,
+        np.array([1, 0, 2, 0], "i1"),
+    )
+    file = model(tmp_path / "net.onnx", nodes, Q=Q, scale=scale, zero=zero, b=b)
+    expected = (Q.astype("f4") - zero) * scale
+    np.testing.assert_allclose(io.read_onnx(file)[0].weights.to_dense(fill_value=0), expected)

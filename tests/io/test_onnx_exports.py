@@ -174,3 +174,21 @@ def test_a_view_of_the_shape_of_the_input(tmp_path):
         )
     Y = gbdnn.infer(io.read_onnx(file), X.reshape(5, 6)).to_dense(fill_value=0)
     np.testing.assert_allclose(Y, module(X).detach(), rtol=1e-5, atol=1e-6)
+
+
+class Masked(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_buffer("mask", (torch.rand(sizes[::-1]) < 0.3).float())
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight * self.mask, self.bias)
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_masks_larger_than_the_exporter_folds(tmp_path, dynamo):
+    pytest.importorskip("onnxscript")
+    module, file = nn.Sequential(Masked(INPUTS, 400), nn.ReLU(), Masked(400, 200)), tmp_path / "net"
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(module, (torch.from_numpy(X),), file, dynamo=dynamo, verbose=False)
+    require_equal(file, logits=False)

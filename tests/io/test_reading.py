@@ -182,6 +182,8 @@ NOT_WHAT_THEY_SAY = {
     "html": (b"\n<!DOCTYPE html><html>", "an HTML page"),
     "bzip2": (bz2.compress(b"1\t1\t1\n"), "compressed with bzip2"),
     "xz": (lzma.compress(b"1\t1\t1\n"), "compressed with xz"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    "matlab": (b"MATLAB 5.0 MAT-file, Platform", "a MATLAB file"),
     "parquet": (b"PAR1\0\0", "a Parquet file"),
     "tar": (b"n4-l1.tsv".ljust(257, b"\0") + b"ustar\x0000", "a tar archive; unpack it"),
     "empty": (b"", "the file is empty"),

@@ -573,6 +573,16 @@ def test_activations_that_a_file_does_not_contain_have_no_default(suffix, tmp_pa
     refused(nn.Linear(2, 2), "combined with a module", errors.ArgumentTypeError, activation="relu")
 
 
+def test_other_files_of_pytorch_are_named(tmp_path):
+    module, x = nn.Sequential(nn.Linear(4, 3)).eval(), torch.ones(2, 4)
+    torch.jit.save(torch.jit.trace(module, x), tmp_path / "net.pt")
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "net.pt2")
+    for name, what in (("net.pt", "TorchScript; save"), ("net.pt2", "exported program; pass")):
+        for read in (gbdnn.load, io.read_torch):
+            with pytest.raises(errors.FormatError, match=rf"{name}: the file is (an )?{what}"):
+                read(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("names", "in_order"),
     [

@@ -66,12 +66,10 @@ class Chain:
         self._pending = name, W, b
 
     def add(self, b: np.ndarray, name: str) -> None:
-        """Add a bias to the latest product, or a shift to the inputs of the first one."""
-        if self._pending is None or self._scaling is not None:
+        """Add a bias to the latest product, or a shift to the inputs of the next one."""
+        if self._pending is None or self._scaling is not None or not self._is_linear:
             self.scale(np.ones(1), b, name)
             return
-        if not self._is_linear:
-            raise unsupported(name, "it does not follow a linear layer")
         product, W, old = self._pending
         for each in (b, old):
             if each is not None and each.shape not in ((), (W.shape[1],)):

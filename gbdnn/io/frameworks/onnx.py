@@ -33,11 +33,12 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
     Parameters
     ----------
     path : path-like
-        A model with one input, one output and a chain of these operators: Gemm, MatMul, Add, Mul,
-        with constant weights, dense or sparse, of 16, 32 or 64 bits; Relu; Clip, Max and Min with a
-        lower bound of 0 or none; BatchNormalization and scikit-learn's Scaler (merged into a
-        layer); Cast and CastLike to float or double, Flatten, Reshape to ``(-1, n)``, Identity and
-        Dropout (ignored). Constants may be transposed and in external files.
+        A model with one input, one output and a chain of these operators: Gemm and MatMul with
+        constant weights, dense or sparse, of 16, 32 or 64 bits; Relu; Clip, Max and Min with a
+        lower bound of 0 or none; Add, Sub, Mul and Div with constants, BatchNormalization and
+        scikit-learn's Scaler (merged into a layer); Cast and CastLike to float or double, Flatten,
+        Reshape to ``(-1, n)``, Identity and Dropout (ignored). Constants may be computed from
+        others, as by a mask or DequantizeLinear, and in external files.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Default: FP64 for double, FP32 for float, float16 and bfloat16; layers must agree.
     logits : bool, default False

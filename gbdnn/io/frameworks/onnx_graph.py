@@ -20,7 +20,12 @@ _HEADS = ("LogSoftmax", "Sigmoid", "Softmax")
 _PASSED = ("Cast", "CastLike", "Dropout", "Flatten", "Identity", "Reshape")
 
 
-_CASTS = {1: np.float32, 7: np.int64, 11: np.float64}  # FLOAT, INT64, DOUBLE
+_FOLDED = {
+    "Add", "Cast", "CastLike", "Concat", "Constant", "DequantizeLinear", "Div", "Gather",
+    "Identity", "Mul", "Neg", "Reciprocal", "Reshape", "Sqrt", "Squeeze", "Sub", "Transpose",
+    "Unsqueeze",
+}  # fmt: skip
+_DEQUANTIZE = 19  # the oldest operator set for which onnx computes it; earlier ones mean the same
 
 
 class _Node(NamedTuple):
@@ -30,6 +35,7 @@ class _Node(NamedTuple):
     place: int  # of the activations among its inputs
     inputs: list[Any]  # arrays for constants, None for others
     options: dict[str, Any]  # its attributes
+    shape: list[int]  # of the activations if they are not flat yet
 
     def array(self, k: int, *, what: str = "input") -> np.ndarray:
         """Return constant input `k` as floats of 32 or 64 bits."""
@@ -41,6 +47,9 @@ class _Node(NamedTuple):
     def bias(self, k: int, neurons: int | None) -> np.ndarray:
         """Return constant input `k` as a bias: 0-D, or one value per neuron."""
         b = self.array(k, what="bias")
+        if self.shape and b.size > 1:
+            with foreign_errors(self.name, "its numbers do not fit its input"):
+                b = np.broadcast_to(b, (1, *self.shape[1:])).ravel()
         if b.ndim > 2 or b.size != (b.shape or (1,))[-1]:
             raise unsupported(self.name, f"its bias has shape {b.shape}")
         return b.reshape(() if b.size == 1 and neurons != 1 else b.shape[-1:])
@@ -105,7 +114,7 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
         name = f"ONNX operator {operator} (node {node.name or k!r})"
         moving = [x for x in node.input if x and x not in constants]
         if not moving:
-            constants[node.output[0]] = _constant(node, constants, name)
+            constants.update(zip(node.output, _folded(model, node, constants, name), strict=False))
             continue
         if operator == "CastLike" and node.input[0] in constants:  # as the activations
             held = constants[node.input[0]]
@@ -128,12 +137,13 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
             raise unsupported(
                 name, f"it reads {', '.join(moving)} instead of {flow}, a skip connection"
             )
-        if not is_flat and operator not in _PASSED:
+        if not is_flat and operator not in (*_PASSED, "Add", "Div", "Mul", "Sub"):
             raise unsupported(name, f"its input has {len(shape)} dimensions, not two")
-        is_flat = is_flat or operator in ("Flatten", "Reshape")
         options = {x.name: _attribute(x) for x in node.attribute}
         values = [constants.get(x) for x in node.input]
-        step = _Node(name, list(node.input).index(flow), values, options)
+        place = list(node.input).index(flow)
+        step = _Node(name, place, values, options, [] if is_flat else shape)
+        is_flat = is_flat or operator in ("Flatten", "Reshape")
         if operator == "Reshape":
             _reshape(step, shape, chain.neurons or math.prod(shape[1:]))
         else:
@@ -212,56 +222,68 @@ def _norm(chain: Chain, node: _Node) -> None:
     chain.scale(factors, shift - mean * factors, node.name)
 
 
+def _affine(chain: Chain, node: _Node) -> None:
+    """Add, subtract, multiply or divide by one number, or one per neuron."""
+    operator, is_first = node.name.split()[2], node.place == 0
+    b = node.bias(1 - node.place, chain.neurons)
+    if operator == "Add" or (operator == "Sub" and is_first):
+        chain.add(b if operator == "Add" else -b, node.name)
+    elif operator == "Sub":
+        chain.scale(-np.ones(1), b, node.name)
+    elif operator == "Mul" or is_first:
+        b = b.astype(np.float64)
+        chain.scale(b if operator == "Mul" else 1 / b, np.zeros(1), node.name)
+    else:
+        raise unsupported(node.name, "it divides by its input")
+
+
 _OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
-    "Add": lambda chain, node: chain.add(node.bias(1 - node.place, chain.neurons), node.name),
+    "Add": _affine,
     "BatchNormalization": _norm,
     "Cast": _cast,
     "CastLike": _cast_like,
     "Clip": _clip,
+    "Div": _affine,
     "Dropout": _dropout,
     "Flatten": _flatten,
     "Gemm": _gemm,
     "Identity": lambda chain, node: None,
     "MatMul": lambda chain, node: chain.linear(node.weights(), None, node.name),
     "Max": lambda chain, node: chain.clamp(max(node.others(), default=None), None, node.name),
-    "Mul": lambda chain, node: chain.scale(
-        node.bias(1 - node.place, chain.neurons).astype(np.float64), np.zeros(1), node.name
-    ),
+    "Mul": _affine,
     "Min": lambda chain, node: chain.clamp(None, min(node.others(), default=None), node.name),
     "Relu": lambda chain, node: chain.clamp(0, None, node.name),
     "Reshape": lambda chain, node: None,
+    "Sub": _affine,
     "ai.onnx.ml.Scaler": _scaler,
 }
 
 
-def _constant(node: Any, constants: dict[str, Any], name: str) -> Any:
-    """Return the result of a node with constant inputs."""
-    options = {x.name: _attribute(x) for x in node.attribute}
-    if node.op_type == "Constant":
-        ((key, value),) = options.items()
-        if key == "value":
-            return _dense(value)
-        if key in ("value_float", "value_floats", "value_int", "value_ints"):
-            return np.asarray(value, np.float32 if "float" in key else np.int64)
-        if key == "sparse_value":
-            return _sparse(value)
-    elif node.op_type == "Gather":
-        array, place = (constants[x] for x in node.input)
-        with foreign_errors(name, "cannot compute a constant"):
-            return np.take(array, place, axis=options.get("axis", 0))
-    elif node.op_type == "Unsqueeze" and constants[node.input[0]].size == 1:
-        return constants[node.input[0]].reshape(1)
-    elif node.op_type == "Cast" and options["to"] in _CASTS:
-        return constants[node.input[0]].astype(_CASTS[options["to"]])
-    elif node.op_type == "CastLike":
-        return constants[node.input[0]].astype(constants[node.input[1]].dtype)
-    elif node.op_type == "Concat":
-        return np.concatenate([constants[x] for x in node.input])
-    elif node.op_type == "Identity":
-        return constants[node.input[0]]
-    elif node.op_type == "Transpose" and options.get("perm", [1, 0]) == [1, 0]:
-        return constants[node.input[0]].T
-    raise unsupported(name, "it computes with constants; export the model with constant folding")
+def _folded(model: Any, node: Any, constants: dict[str, Any], name: str) -> list[Any]:
+    """Return the results of a node with constant inputs."""
+    from onnx import helper, reference
+
+    inputs = {x: constants[x] for x in node.input if x}
+    options = {x.name: x for x in node.attribute}
+    if "sparse_value" in options:
+        return [_sparse(options["sparse_value"].sparse_tensor)]
+    if not all(isinstance(x, np.ndarray) for x in inputs.values()) and node.op_type == "Transpose":
+        return [next(iter(inputs.values())).T]
+    if node.op_type not in _FOLDED:
+        raise unsupported(name, "it computes with constants; ONNX Runtime folds them when it saves"
+        " an optimized model")  # fmt: skip
+    value = helper.make_empty_tensor_value_info
+    graph = helper.make_graph([node], "node", [*map(value, inputs)], [*map(value, node.output)])
+    (version,) = (x.version for x in model.opset_import if x.domain in ("", "ai.onnx"))
+    if node.op_type == "DequantizeLinear":
+        version = max(version, _DEQUANTIZE)
+    one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+    with foreign_errors(name, "cannot compute a constant"):
+        found = reference.ReferenceEvaluator(one).run(None, inputs)
+    halves = [x.dtype.itemsize == 2 and x.dtype.kind not in "iu" for x in found]
+    return [
+        x.astype(np.float32) if is_half else x for x, is_half in zip(found, halves, strict=True)
+    ]
 
 
 def _attribute(attribute: Any) -> Any:
