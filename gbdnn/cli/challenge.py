@@ -68,6 +68,7 @@ def challenge(
     workers: pools.Workers = None,
     scheduler: pools.Scheduler = None,
     mpi: pools.Mpi = False,
+    force: outputs.Force = False,
 ) -> int:
     """Run a Graph Challenge problem and check its categories.
 
@@ -91,9 +92,9 @@ def challenge(
     if several and (workers or scheduler or mpi):
         raise ArgumentError("several numbers of threads cannot be combined with workers")
     if json_file is not None:
-        require_writable(json_file)
+        require_writable(json_file, replace=force)
     if plot is not None:
-        require_plottable(plot)
+        require_plottable(plot, replace=force)
     with Bar() as bar, pools.executor(workers, scheduler, mpi) as executor:
         bar.begin("reading" if data else "generating")
         if data is None:

@@ -96,7 +96,7 @@ def train(
         raise ArgumentError(f"{out}: train writes a store; use gbdnn convert for other formats")
     outputs.require_free(out, stored=True, force=force)
     if plot is not None:
-        require_plottable(plot)
+        require_plottable(plot, replace=force)
     y = read_labels(labels)
     net = None if begin is None else read_network(begin).loaded()
     X = read_features(features, nrows=len(y), ncols=None if net is None else net.shape[0])

@@ -35,6 +35,7 @@ __all__ = [
     "require_other_ending",
     "require_writable",
     "whole_file",
+    "whole_files",
     "whole_folder",
 ]
 
@@ -74,7 +75,7 @@ def whole_file(path: str | os.PathLike[str], *, replace: bool = True) -> Iterato
         elif old is not None and not stat.S_ISREG(old.st_mode):
             opened = path.open("wb")
         else:
-            opened = _replacing(Path(os.path.realpath(path)), old)
+            opened = _replacing(Path(os.path.realpath(path)), old, replace=replace)
         compressed = _compressed if path.name.endswith(".gz") else contextlib.nullcontext
         with opened as file, compressed(file) as writable:
             yield writable
@@ -105,6 +106,30 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+
+
+@contextlib.contextmanager
+def whole_files(folder: Path) -> Iterator[Path]:
+    """Make a folder whose files are moved to `folder` when the block ends without an exception.
+
+    Existing files are replaced as by `whole_file`.
+    """
+    with output_errors(folder):
+        temporary = _temporary(folder)
+        temporary.mkdir()
+        try:
+            yield temporary
+            moves = [
+                (file, Path(os.path.realpath(folder / file.name))) for file in temporary.iterdir()
+            ]
+            for file, target in moves:
+                if (old := _stat(target)) is not None:
+                    _require_writable_file(target)
+                    file.chmod(stat.S_IMODE(old.st_mode))
+            for file, target in moves:
+                file.replace(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def made_folder(path: str | os.PathLike[str]) -> Path:
@@ -180,11 +205,10 @@ def _own_output(file: os.stat_result) -> int | None:
 
 
 @contextlib.contextmanager
-def _replacing(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
+def _replacing(target: Path, old: os.stat_result | None, *, replace: bool) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `target`, whose status is `old`."""
-    if old is not None and not os.access(target, os.W_OK):
-        # A rename needs write access to the folder only, and would replace a read-only file.
-        raise PermissionError(f"{target} is read-only")
+    if old is not None:
+        _require_writable_file(target)
     mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
     temporary = _temporary(target.parent)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -195,11 +219,24 @@ def _replacing(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
             if old is not None:
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)
-        temporary.replace(target)
-    except BaseException:
+        if old is None and not replace:
+            try:  # a rename would replace what another process has written meanwhile
+                target.hardlink_to(temporary)
+            except FileExistsError:
+                raise existing(target) from None
+            except OSError:  # the file system has no links
+                temporary.replace(target)
+        else:
+            temporary.replace(target)
+    finally:
         with contextlib.suppress(OSError):  # the first error counts
             temporary.unlink(missing_ok=True)
-        raise
+
+
+def _require_writable_file(target: Path) -> None:
+    if not os.access(target, os.W_OK):
+        # A rename needs write access to the folder only, and would replace a read-only file.
+        raise PermissionError(f"{target} is read-only")
 
 
 def _temporary(folder: Path) -> Path:

@@ -99,11 +99,14 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
         figure.savefig(file, format=kind, dpi=200, metadata=metadata)
 
 
-def require_plottable(path: str | os.PathLike[str]) -> None:
-    """Raise the errors of `save_figure`, or for missing matplotlib, before anything is computed."""
+def require_plottable(path: str | os.PathLike[str], *, replace: bool) -> None:
+    """Raise the errors of `save_figure`, or for missing matplotlib, before anything is computed.
+
+    Raise OutputError if the file exists, unless `replace`.
+    """
     _kind(path)
     new_figure()
-    require_writable(path)
+    require_writable(path, replace=replace)
 
 
 def _kind(path: str | os.PathLike[str]) -> str:

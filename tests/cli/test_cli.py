@@ -68,7 +68,7 @@ def test_options_of_the_challenge(tmp_path):
     assert [problem[each] for each in ("neurons", "layers", "inputs", "seed")] == [4096, 9, 50, 4]
     assert (outcome["nthreads"], len(outcome["seconds"])) == (1, 3)
     assert outcome["kernels"] == {"full": 1.0}
-    well(*FEW, "--no-check", "--nthreads", -1, "--json", report)
+    well(*FEW, "--no-check", "--nthreads", -1, "--json", report, "--force")
     assert json.loads(report.read_text())["nthreads"] == cores()
     printed = well(*FEW, "--engine", "sparse", "--no-check", "--deduplicate")
     assert "engine      sparse, kernels sparse 100%\n" in printed

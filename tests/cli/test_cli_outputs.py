@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -176,6 +177,18 @@ def test_only_force_replaces_what_exists(made, tmp_path):
         ["infer", made / "net", made / "X", "-o", tmp_path / "file.tsv"],
         ["infer", made / "net", made / "X", "-o", tmp_path / "store"],
     ]
+    few = ["challenge", "--layers", 2, "--inputs", 20]
+    commands += [[*few, "--json", tmp_path / "file.tsv"]]
+    if find_spec("matplotlib"):
+        (tmp_path / "run.svg").write_text("mine\n")
+        np.save(tmp_path / "X.npy", np.eye(4))
+        np.save(tmp_path / "y.npy", np.arange(4) % 2)
+        train = ["train", tmp_path / "X.npy", tmp_path / "y.npy", "--hidden", 4, "--epochs", 1]
+        commands += [
+            [*few, "--plot", tmp_path / "run.svg"],
+            [*train, "-o", tmp_path / "store", "--plot", tmp_path / "run.svg"],
+            [*train, "-o", tmp_path / "new", "--plot", tmp_path / "run.svg"],
+        ]
 
     def held():
         return {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}

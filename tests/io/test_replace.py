@@ -10,6 +10,7 @@ import pytest
 
 import gbdnn
 from gbdnn import errors, io
+from gbdnn.io.files import whole_file
 
 CHAIN = gbdnn.Network([gbdnn.Layer(np.eye(3)), gbdnn.Layer(2 * np.eye(3), activation="identity")])
 X = gb.Matrix.from_dense(np.eye(3))
@@ -102,3 +103,63 @@ def test_an_empty_file_or_folder_is_not_precious(tmp_path):
     io.write_tsv(X, Path("/dev/null"))
     (tmp_path / "net").mkdir()
     gbdnn.save(CHAIN, tmp_path / "net")
+
+
+@pytest.mark.parametrize("name", ["write_network", "write_matrix_market"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_of_files_is_as_before_after_an_error(tmp_path, name, exists):
+    """A layer that cannot be read: two networks must not be mixed."""
+
+    def layer(k):
+        if k == 2:
+            raise errors.ReadError("layer 2")
+        return gbdnn.Layer(2 * np.eye(3), clip=32, bias_rule="entries")
+
+    write, path = getattr(gbdnn.io, name), tmp_path / "net"
+    infos = [layer(0).info] * 4
+    if exists:
+        write(gbdnn.Network([gbdnn.Layer(np.eye(3))] * 4), path, lossy=True)
+        (path / "notes.txt").write_text("mine")
+    before = content(path) if exists else {}
+    with pytest.raises(errors.ReadError, match="layer 2"):
+        write(gbdnn.Network.lazy(infos, layer), path, lossy=True, replace=True)
+    assert content(path) == before
+
+
+def test_files_of_a_folder_keep_permissions_and_links(tmp_path):
+    net, real = gbdnn.Network([gbdnn.Layer(np.eye(3))] * 2), tmp_path / "real.tsv"
+    gbdnn.io.write_network(net, tmp_path / "net", lossy=True)
+    first, second = (tmp_path / "net" / f"n3-l{k}.tsv" for k in (1, 2))
+    first.chmod(0o640)
+    second.rename(real)
+    second.symlink_to(real)
+    before = real.read_bytes()
+    net = gbdnn.Network([gbdnn.Layer(2 * np.eye(3))] * 2)
+    gbdnn.io.write_network(net, tmp_path / "net", lossy=True, replace=True)
+    assert first.stat().st_mode & 0o777 == 0o640
+    assert second.is_symlink()
+    assert real.read_bytes() == first.read_bytes() != before
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_of_two_writers_without_replace_one_succeeds(tmp_path, monkeypatch, has_links):
+    """The second one begins and ends while the first one writes."""
+
+    def fail(*_):
+        raise OSError(95, "Operation not supported")
+
+    def both(path):
+        with whole_file(path, replace=False) as first:
+            first.write(b"first")
+            with whole_file(path, replace=False) as second:
+                second.write(b"second")
+
+    if has_links:
+        with pytest.raises(errors.OutputError, match=r"Y.tsv already exists; pass replace=True"):
+            both(tmp_path / "Y.tsv")
+        assert (tmp_path / "Y.tsv").read_bytes() == b"second"
+    else:
+        monkeypatch.setattr("pathlib.Path.hardlink_to", fail)
+        both(tmp_path / "Y.tsv")
+        assert (tmp_path / "Y.tsv").read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["Y.tsv"]

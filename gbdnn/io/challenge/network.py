@@ -13,7 +13,7 @@ from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io.challenge.layout import find_layers, find_neurons, layers_in
 from gbdnn.io.challenge.tsv import read_tsv, write_tsv
-from gbdnn.io.files import existing, made_folder
+from gbdnn.io.files import existing, made_folder, whole_files
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.losses import challenge_bias, losses
 from gbdnn.model.layer import Layer
@@ -126,7 +126,7 @@ def write_network(
     net : Network
         Square layers of one size. Biases, bias rules and clips are not stored.
     directory : path-like
-        Created if it does not exist. Each file is written atomically.
+        Created if it does not exist. After an error, all its files are as before.
     lossy : bool, default False
         Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
         otherwise they raise an error.
@@ -163,8 +163,9 @@ def write_network(
         )
     if old and not as_flag(replace, "replace"):
         raise existing(old[min(old)])
-    for k, layer in enumerate(net, 1):
-        write_tsv(layer.W, folder / f"n{n}-l{k}.tsv", replace=replace)
+    with whole_files(folder) as made:
+        for k, layer in enumerate(net, 1):
+            write_tsv(layer.W, made / f"n{n}-l{k}.tsv", replace=False)
 
 
 def _layers(

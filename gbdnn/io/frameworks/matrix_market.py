@@ -40,7 +40,7 @@ from gbdnn.errors import (
 )
 from gbdnn.io.challenge.layout import in_order, numbered
 from gbdnn.io.challenge.table import MAX_INDEX, Index, first_fault, parsed_columns
-from gbdnn.io.files import existing, made_folder, whole_file
+from gbdnn.io.files import existing, made_folder, whole_file, whole_files
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
 from gbdnn.io.losses import losses
@@ -173,7 +173,7 @@ def write_matrix_market(
         Bias rules, activations and clips are not stored. The first number in the names is the
         number of inputs.
     directory : path-like
-        Created if it does not exist. Each file is written atomically.
+        Created if it does not exist. After an error, all its files are as before.
     lossy : bool, default False
         Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
         otherwise they raise an error.
@@ -211,11 +211,12 @@ def write_matrix_market(
         )
     if old and not as_flag(replace, "replace"):
         raise existing(old[min(old)])
-    for k, layer in enumerate(net, 1):
-        file = folder / f"{prefix}{k}.mtx"
-        write_entries(file, as_csc(layer).astype(np.float64), layer.dtype, replace)
-        bias = np.atleast_2d(np.asarray(layer.given_bias, np.float64))
-        write_entries(_bias_file(file), bias, bias.dtype, replace)
+    with whole_files(folder) as made:
+        for k, layer in enumerate(net, 1):
+            file = made / f"{prefix}{k}.mtx"
+            write_entries(file, as_csc(layer).astype(np.float64), layer.dtype, replace=False)
+            bias = np.atleast_2d(np.asarray(layer.given_bias, np.float64))
+            write_entries(_bias_file(file), bias, bias.dtype, replace=False)
 
 
 def _files(folder: Path, prefix: str | None) -> list[Path]:
