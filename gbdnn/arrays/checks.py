@@ -229,7 +229,7 @@ def finite(
         bad = _first_bad(values, values, place)
         raise ArgumentError(f"{what}: contains {bad}; all values must be finite")
     dtype = own if dtype is None else dtype
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         cast = values.astype(dtype, copy=copy)
     if cast.dtype != values.dtype and not are_finite(cast):
         raise ArgumentError(f"{what}: {_first_bad(values, cast, place)} does not fit into {dtype}")

@@ -108,7 +108,7 @@ class DenseRows:
         rows = self.array[start:stop]
         if self.is_as_is:
             return rows
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             return rows.astype(self.dtype)
 
     def require_finite(self, start: int, stop: int) -> None:

@@ -157,7 +157,8 @@ class Layer(LayerInfo):
         return layer
 
     def _hold(self, columns: SparseRows, bias: float | np.ndarray) -> None:
-        own = np.array(bias, self.dtype)
+        with np.errstate(under="ignore"):
+            own = np.array(bias, self.dtype)
         own += self.dtype.type(0)  # -0.0 becomes 0.0, with which sums start in all kernels
         given, rounded = (
             {"lowest_bias": float(np.min(b)), "highest_bias": float(np.max(b))}

@@ -228,15 +228,18 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
         With several labels per input, return the probability of each label.
         """
-        return np.exp(self.predict_log_proba(X))
+        logarithms = self.predict_log_proba(X)
+        with np.errstate(under="ignore"):
+            return np.exp(logarithms)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of `predict_proba`, shape (inputs, classes)."""
         z = self._answers(X)
-        if self._binary:
-            return -np.logaddexp(0, -z)
-        z -= z.max(axis=1, keepdims=True)
-        z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
+        with np.errstate(under="ignore"):
+            if self._binary:
+                return -np.logaddexp(0, -z)
+            z -= z.max(axis=1, keepdims=True)
+            z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
         return z
 
     def __sklearn_tags__(self) -> Any:

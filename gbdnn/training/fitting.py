@@ -152,7 +152,8 @@ class SparseEstimator(BaseEstimator):
         first, *others = self.run_.network
         rows, columns, values = first.W.to_coo()
         # In FP64. The bias belongs to the rounded weights, so that means cancel.
-        values = (values / self.scaler_.scale_[rows]).astype(first.dtype)
+        with np.errstate(under="ignore"):
+            values = (values / self.scaler_.scale_[rows]).astype(first.dtype)
         bias = np.broadcast_to(first.bias, first.ncols).astype(np.float64)
         if self.scaler_.with_mean:
             shift = self.scaler_.mean_[rows] * values
@@ -194,14 +195,17 @@ class SparseEstimator(BaseEstimator):
     def _standardised(self, X: Any, weights: np.ndarray, *, first: bool) -> Any:
         """Return features with mean 0 and variance 1; the first ones define the scale."""
         if first:
-            self.scaler_ = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
+            scaler = StandardScaler(with_mean=not issparse(X)).set_output(transform="default")
+            with np.errstate(under="ignore"):
+                self.scaler_ = scaler.fit(X, sample_weight=weights)
         return self._scaled(X)
 
     def _scaled(self, X: Any) -> Any:
         """Return features as input of the network."""
         if hasattr(X, "toarray") and self.scaler_.with_mean:
             X = X.toarray()
-        return self.scaler_.transform(X).astype(as_dtype(self.dtype), copy=False)
+        with np.errstate(under="ignore"):
+            return self.scaler_.transform(X).astype(as_dtype(self.dtype), copy=False)
 
     def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
         self._structure = self._structural()

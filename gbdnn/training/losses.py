@@ -105,14 +105,16 @@ class CrossEntropy:
         """Return the loss of each input; see `Loss`."""
         z = answer.astype(np.float64)
         z -= z.max(axis=1, keepdims=True)
-        return np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
+        with np.errstate(under="ignore"):
+            return np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``(softmax(Y) - onehot) / inputs``; see `Loss`."""
-        z = np.exp(answer - answer.max(axis=1, keepdims=True))
-        z /= z.sum(axis=1, keepdims=True)
-        z[np.arange(len(z)), targets] -= 1
-        return z / answer.dtype.type(max(1, len(z)))
+        with np.errstate(under="ignore"):
+            z = np.exp(answer - answer.max(axis=1, keepdims=True))
+            z /= z.sum(axis=1, keepdims=True)
+            z[np.arange(len(z)), targets] -= 1
+            return z / answer.dtype.type(max(1, len(z)))
 
     def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return whether each input's largest output is its label; see `Loss`."""
@@ -139,11 +141,13 @@ class SquaredError:
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the loss of each input; see `Loss`."""
-        return np.mean((answer.astype(np.float64) - targets) ** 2, axis=1)
+        with np.errstate(under="ignore"):
+            return np.mean((answer.astype(np.float64) - targets) ** 2, axis=1)
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``2 (Y - y) / outputs / inputs``; see `Loss`."""
-        return (answer - targets) * answer.dtype.type(2 / max(1, answer.size))
+        with np.errstate(under="ignore"):
+            return (answer - targets) * answer.dtype.type(2 / max(1, answer.size))
 
 
 @dataclass(frozen=True)
@@ -171,12 +175,14 @@ class BinaryCrossEntropy:
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the loss of each input; see `Loss`."""
         z = answer.astype(np.float64)
-        return (np.logaddexp(0, z) - targets * z).sum(axis=1)
+        with np.errstate(under="ignore"):
+            return (np.logaddexp(0, z) - targets * z).sum(axis=1)
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``(1 / (1 + exp(-Y)) - y) / inputs``; see `Loss`."""
-        probabilities = np.exp(-np.logaddexp(0, -answer))
-        return (probabilities - targets) / answer.dtype.type(max(1, len(answer)))
+        with np.errstate(under="ignore"):
+            probabilities = np.exp(-np.logaddexp(0, -answer))
+            return (probabilities - targets) / answer.dtype.type(max(1, len(answer)))
 
     def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return whether the signs of an input's outputs are its labels; see `Loss`."""

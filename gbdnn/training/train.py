@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gbdnn.arrays.checks import (
     as_nthreads,
     as_seed,
@@ -27,8 +29,6 @@ from gbdnn.training.trainer import Trainer
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
-
-    import numpy as np
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Layer
@@ -184,7 +184,7 @@ def train(
             patience = whole_number(patience, "patience", least=1)
         if validation is None:
             raise ArgumentError("patience= requires validation data; pass validation=0.2")
-    with restored(), engaged(nthreads):
+    with restored(), engaged(nthreads), np.errstate(under="ignore"):
         before = net if isinstance(net, TrainingRun) else _begun(net)
         seed = before.seed if seed is None else as_seed(seed)
         batch_size = before.batch_size if batch_size is None else batch_size

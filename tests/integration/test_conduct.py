@@ -11,6 +11,7 @@ from oracles import case, dense_layer
 from shell import python
 
 import gbdnn
+from gbdnn import training
 
 CASE = case(7, bias="mixed vector", sizes=(40, 60, 50, 30), inputs=60, density=0.08)
 NET = network(CASE.layers)
@@ -78,6 +79,32 @@ def test_concurrent_calls_on_one_network(engine, monkeypatch):
             pool.map(lambda _: gbdnn.infer(net, CASE.X, engine=engine, nthreads=2), range(16))
         )
     assert all(Y.isequal(alone) for Y in answers)
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_numpy_raises_for_floating_point_errors(dtype):
+    """Numbers too small for the dtype become 0, whatever the caller has set in NumPy."""
+    W, X, bias = np.array([[1e-42, 1], [1, 1e-300]]), np.array([[1e-310, 1], [1, 1]]), [1e-60, 1]
+    y = np.array([[1e-300, 1], [1e-30, 2]])
+    options = {"bias": [bias], "dtype": dtype}
+    with np.errstate(all="raise"):
+        for engine in ("auto", "graphblas", "fused", "sparse", "full"):
+            Y = gbdnn.infer([W], X, engine=engine, **options)
+        np.testing.assert_array_equal(gbdnn.compile([W], **options)(X[0]), Y.to_dense(0.0)[0])
+        net = gbdnn.Network([W], bias=[bias]).astype(dtype)
+        for normalized in (1e-200 * np.eye(2), np.eye(2)):
+            gbdnn.graph.infer(net, X, normalized)
+            gbdnn.graph.propagate(normalized, X, dtype=dtype)
+        for loss in ("squared_error", "cross_entropy", "binary_cross_entropy"):
+            targets = {"squared_error": y, "cross_entropy": [0, 1]}.get(loss, np.eye(2, dtype=int))
+            gbdnn.train(net, X, targets, loss=loss, epochs=2, sample_weight=[1e-300, 1])
+    for loss in (training.CrossEntropy(), training.SquaredError(), training.BinaryCrossEntropy()):
+        answer = np.array([[900, -900], [1e-30, 1e-30]], net.dtype)
+        targets = [0, 1] if isinstance(loss, training.CrossEntropy) else np.eye(2)
+        with np.errstate(all="raise"):
+            targets = loss.targets(targets, 2, 2, net.dtype)
+            assert np.isfinite(loss.losses(answer, targets)).all()
+            assert np.isfinite(loss.gradient(answer, targets)).all()
 
 
 def test_import_leaves_the_blocking_mode_to_the_caller():

@@ -448,3 +448,30 @@ gbdnn.training.SparseClassifier
     assert 'pip install "gbdnn[sklearn]"' in done.stderr
     with pytest.raises(AttributeError, match="no attribute 'SparseNonsense'"):
         gbdnn.training.SparseNonsense  # noqa: B018
+
+
+@BOTH
+@pytest.mark.parametrize("output", ["pandas", "polars"])
+def test_scikit_learns_setting_of_outputs_is_for_transformers(kind, output):
+    pytest.importorskip(output)
+    from sklearn import config_context
+
+    expected = kind(**TINY).fit(X, Y).partial_fit(X, Y).predict(X_TEST)
+    with config_context(transform_output=output):
+        model = kind(**TINY).fit(X, Y).partial_fit(X, Y)
+        np.testing.assert_array_equal(model.predict(X_TEST), expected)
+        np.testing.assert_array_equal(gbdnn.infer(model.network_, X_TEST).shape[0], len(X_TEST))
+
+
+@BOTH
+def test_numpy_raises_for_floating_point_errors(kind):
+    """Probabilities that are nearly 0 are not an error, nor features."""
+    features = np.hstack([X, 1e-200 * X]) * np.where(np.arange(len(X)) < 10, 1e4, 1)[:, np.newaxis]
+    with np.errstate(all="raise"):
+        model = kind(**TINY).set_params(epochs=20).fit(features, Y).partial_fit(features, Y)
+        model.predict(1e3 * features)
+        model.network_  # noqa: B018
+        if kind is SparseClassifier:
+            assert (model.predict_proba(1e3 * features) == 0).any()
+            several = kind(**TINY).fit(features, np.eye(10, dtype=int)[Y])
+            assert several.predict_proba(1e6 * features).shape == (len(X), 10)

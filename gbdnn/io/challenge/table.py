@@ -177,7 +177,7 @@ def _line_fault(line: bytes, indices: Sequence[Index], dtype: np.dtype | None) -
     field = fields[-1]
     if not _NUMBER.fullmatch(field):
         return f"the value {_show(field)} is not a finite number"
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         if not np.isfinite(np.float64(field).astype(dtype)):
             return f"the value {_show(field)} is too large for {dtype}"
     return None
