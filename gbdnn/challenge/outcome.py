@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from statistics import median, median_low
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -198,7 +198,7 @@ def run(
     *,
     nthreads: int | None = None,
     engine: Engine = "auto",
-    deduplicate: bool = False,
+    deduplicate: bool | Literal["auto"] = False,
     memory: int = MEMORY,
     repeat: int = 3,
     check: bool = True,
@@ -214,8 +214,8 @@ def run(
         From `official` or `generated`.
     nthreads, engine, memory
         As for `infer`.
-    deduplicate : bool, default False
-        Compute equal inputs once. The edge rate still counts every input and is then effective.
+    deduplicate : {False, "auto", True}, default False
+        As for `infer`. The edge rate counts every input, and is effective unless this is False.
     repeat : int, default 3
         Number of runs after the first one. The median counts only these, unless `repeat` is 0.
     check : bool, default True
@@ -248,12 +248,12 @@ def run(
     """
     require_kind(problem, Problem, "problem must be a Problem")
     whole_number(repeat, "repeat", least=0)
-    for name, flag in (("deduplicate", deduplicate), ("check", check), ("record", record)):
+    for name, flag in (("check", check), ("record", record)):
         as_flag(flag, name)
     require_callable(progress, "progress")
     options: dict[str, Any] = {
         "engine": engine,
-        "deduplicate": "auto" if deduplicate else False,
+        "deduplicate": deduplicate,
         "memory": memory,
         "nthreads": nthreads,
     }
@@ -292,7 +292,7 @@ def run(
         nthreads=nthreads or available(),
         engine=engine,
         kernels=_shares(work.kernels if executor is None else edges_by_kernel(batches)),
-        deduplicate=deduplicate,
+        deduplicate=bool(deduplicate),
         balances=balances[1:] or balances or None,
         processed=processed,
         records=records if record else None,

@@ -107,7 +107,8 @@ def challenge(
             )
         with bar.inference():
             outcome = problems.run(
-                problem, nthreads=counts[-1], engine=engine, memory=memory, deduplicate=deduplicate,
+                problem, nthreads=counts[-1], engine=engine, memory=memory,
+                deduplicate="auto" if deduplicate else False,
                 check=False, executor=executor, repeat=0 if several else repeat,
                 record=plot is not None and not several,
             )  # fmt: skip

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_path, require_room, whole_number
+from gbdnn.arrays.checks import (
+    as_dtype,
+    as_path,
+    finite,
+    require_exact,
+    require_room,
+    whole_number,
+)
+from gbdnn.arrays.matrices import as_matrix, dtype_of
 from gbdnn.errors import FormatError, GbdnnError, ShapeError
 from gbdnn.io.challenge.table import write_columns
 from gbdnn.io.challenge.tsv import read_tsv, write_tsv
@@ -69,8 +77,8 @@ def read_features(
     nrows, ncols : int, optional
         Shape, compared with that of the file. Tab-separated files do not contain it (default: the
         largest index).
-    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
-        Of tab-separated values and images of bytes. Other values keep their dtype.
+    dtype : {"FP32", "FP64"} or NumPy dtype, optional
+        Default: FP32 for tab-separated values and images of bytes; other values keep their dtype.
 
     Returns
     -------
@@ -88,6 +96,8 @@ def read_features(
         to more than 100 times its size.
     ShapeError
         The array has fewer than two dimensions, or its shape differs from `nrows` and `ncols`.
+    ArgumentError
+        A value is not finite, or does not fit into `dtype`.
 
     Examples
     --------
@@ -117,6 +127,11 @@ def read_features(
             raise ShapeError(
                 f"{file}: the shape is {features.shape[0]} x {features.shape[1]}, not {want} {name}"
             )
+    if dtype is not None and dtype_of(features) != kind:
+        if not isinstance(features, np.ndarray):
+            return as_matrix(features, what=str(file), dtype=kind)
+        require_exact(features, kind, str(file))
+        features = finite(features, kind, str(file))
     return features if isinstance(features, gb.Matrix) else _matrix(features)
 
 

@@ -82,7 +82,7 @@ def load(
         Whether to read layers of a store on demand. Default: only for networks of more than 64 MiB.
         Workers of an executor read the network from its store in both cases.
     progress : callable, optional
-        Called as ``progress(k, count)`` after each of the challenge's files.
+        Only for the challenge's files: called as ``progress(k, count)`` after each of them.
     **options
         ``format``: "store", "tsv" (the challenge's files), "matrix-market", "onnx" or "torch"
         (default: detected). ``layers``: read only this number of layers. ``dtype``: default that of
@@ -127,12 +127,14 @@ def load(
     require_callable(progress, "progress")
     if not options and holds_run(path):
         _require_store("training run", lazy=lazy, verify=verify)
+        _require_files("training run", progress)
         return importlib.import_module(store.RUNS).read_run(path)
     form, given = chosen(path, options)
     if form is not STORE:
         _require_store(f"format {form.name}", lazy=lazy, verify=verify)
     if form.layers is not None:
         return Network(form.layers(as_path(path), given, progress))
+    _require_files(f"format {form.name}", progress)
     count = given.pop("layers", None)
     if form is not STORE:
         net = form.read(as_path(path), **given)
@@ -156,15 +158,24 @@ def _require_store(what: str, *, lazy: bool | None, verify: bool) -> None:
         raise ArgumentError(f"lazy=True and verify=False apply only to stores, not to a {what}")
 
 
+def _require_files(what: str, progress: object) -> None:
+    if progress is not None:
+        raise ArgumentError(f"progress= applies only to the challenge's files, not to a {what}")
+
+
 def read_network(
     path: str | os.PathLike[str],
     *,
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[ReadOptions],
 ) -> Network:
-    """Return a network, lazily from a store; raise FormatError if it contains something else."""
-    lazy = chosen(path, options)[0] is STORE or None
-    net = load(path, lazy=lazy, progress=progress, **options)
+    """Return a network, lazily from a store; raise FormatError if it contains something else.
+
+    Only reading of the challenge's files has progress.
+    """
+    form = chosen(path, options)[0]
+    progress = None if form.layers is None else progress
+    net = load(path, lazy=form is STORE or None, progress=progress, **options)
     if not isinstance(net, Network):
         raise FormatError(f"{path}: the store does not contain a network")
     return net

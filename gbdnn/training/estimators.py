@@ -131,7 +131,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         ------
         ArgumentError
             `classes` is missing in the first call, differs in a later one, or lacks a label of y;
-            ``rewire`` is set; or a parameter of the network has changed.
+            ``rewire``, ``patience`` or ``validation_fraction`` is set; or a parameter of the
+            network has changed.
         """
         first = not hasattr(self, "run_")
         X, y = self._labelled(X, y, reset=first)

@@ -262,10 +262,9 @@ class SparseEstimator(BaseEstimator):
     def _partial_fit(
         self, X: Any, y: np.ndarray, weights: np.ndarray, outputs: int, loss: Loss
     ) -> None:
-        if self.rewire is not None:
-            raise ArgumentError(
-                "partial_fit does not support rewire=; edges move over the epochs of fit"
-            )
+        for name in ("rewire", "patience", "validation_fraction"):
+            if getattr(self, name) is not None:
+                raise ArgumentError(f"partial_fit does not support {name}=, but fit does")
         run = getattr(self, "run_", None)
         if run is not None:
             self._require_same()

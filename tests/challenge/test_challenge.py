@@ -239,3 +239,15 @@ def test_training_images_in_a_folder(tmp_path):
     assert f"({file.name})" in problem.name  # without its folder
     assert problem.features.isequal(gbdnn.gallery.features_from_images(pixels))
     assert 0 < problem.features.nvals < 5 * 1024
+
+
+def test_deduplicate_is_that_of_infer():
+    """With few inputs, "auto" does not look for equal ones."""
+    problem = challenge.generated(1024, 12, inputs=40)
+    processed = {
+        each: challenge.run(
+            problem, repeat=0, check=False, deduplicate=each, engine="fused"
+        ).processed
+        for each in (False, "auto", True)
+    }
+    assert processed[False] == processed["auto"] > processed[True]

@@ -441,6 +441,95 @@ TABLE = {
 }  # fmt: skip
 
 
+# An option may apply to some kinds of files, or be read by some methods of an object, only: it is
+# tried with each of them. By function and kind: a call that gets a new file, and the options.
+FILES = {
+    "npy": lambda path: np.save(path, X), "npz": lambda path: np.savez(path, X),
+    "sparse npz": lambda path: _sparse().save_npz(path, _sparse().csr_array(X)),
+    "mtx": lambda path: io.write_matrix_market(gbdnn.Network([W0]), path, lossy=True),
+    "tsv": lambda path: io.write_tsv(gb.Matrix.from_dense(X), path),
+    "IDX of bytes": lambda path: path.write_bytes(b"\0\0\x08\2\0\0\0\1\0\0\0\6" + b"123456"),
+    "IDX": lambda path: path.write_bytes(b"\0\0\x0d\2\0\0\0\1\0\0\0\1" + b"\x3f\x80\0\0"),
+    "store": lambda path: gbdnn.save(X, path),
+}  # fmt: skip
+OF_FEATURES = {"dtype": "FP64", "nrows": 7, "ncols": 7}
+NETWORKS = {
+    "store": lambda path: gbdnn.save(NET, path),
+    "tsv": lambda path: io.write_network(gbdnn.radixnet(1024, 2), path),
+    "matrix-market": lambda path: io.write_matrix_market(NET, path, lossy=True),
+    "onnx": lambda path: io.write_onnx(NET, path),
+    "torch": lambda path: io.write_torch(NET, path, lossy=True),
+}
+OF_NETWORKS = {
+    "layers": 1, "dtype": "FP64", "neurons": 1000, "prefix": "other", "bias": -0.5,
+    "bias_rule": "entries", "activation": "relu", "clip": 0.5, "last_activation": "identity",
+    "logits": True, "format": "store", "lazy": True, "progress": WATCH,
+}  # fmt: skip
+OTHERWISE = {"torch": {"activation": "identity", "last_activation": "relu"},
+             "tsv": {"bias_rule": "all"}}  # fmt: skip
+# What makes no difference to these files, or to an answer.
+NEVER_SEEN = {
+    ("load", "store", "format"), ("load", "onnx", "logits"),
+    ("partial_fit", "SparseClassifier", "callback"), ("partial_fit", "SparseRegressor", "callback"),
+}  # fmt: skip
+# As the class says: of `fit` alone.
+OF_FIT = {"epochs", "warm_start"}
+
+
+def _sparse():
+    return pytest.importorskip("scipy.sparse")
+
+
+def _read_features(kind):
+    def call(tmp, **options):
+        name = {"npy": "x.npy", "npz": "x.npz", "sparse npz": "x.npz", "tsv": "x.tsv"}.get(kind)
+        path = tmp / (name or ("x" if kind in ("store", "mtx") else "x-idx"))
+        if not path.exists():
+            FILES[kind](path)
+        return seen(io.read_features(path / "n6-l1.mtx" if kind == "mtx" else path, **options))
+
+    return call
+
+
+def _load(kind):
+    def call(tmp, **options):
+        path = tmp / ({"onnx": "net.onnx", "torch": "net.pt"}.get(kind, "net"))
+        if not path.exists():
+            NETWORKS[kind](path)
+        given = {"activation": "relu"} if kind == "torch" else {}
+        return seen(gbdnn.load(path, **given | options))
+
+    return call
+
+
+def _partial_fit(kind):
+    def call(**options):
+        given = {"hidden": (8, 5), "density": 0.4, "random_state": 0} | options
+        model, classes = kind(**given), {}
+        if kind is training.SparseClassifier:
+            classes["classes"] = np.arange(6)
+        return seen(model.partial_fit(X, Y, **classes).partial_fit(X, Y).run_)
+
+    return call
+
+
+KINDS = {
+    **{("read_features", kind): (_read_features(kind), OF_FEATURES) for kind in FILES},
+    **{
+        ("load", kind): (watching(_load(kind)), OF_NETWORKS | OTHERWISE.get(kind, {}))
+        for kind in NETWORKS
+    },
+    **{
+        ("partial_fit", kind): (
+            _partial_fit(getattr(training, kind)),
+            {k: x for k, x in TABLE[kind][1].items() if k not in OF_FIT}
+            | {"schedule": training.Stepwise((0.5,), 0.1)},
+        )
+        for kind in ("SparseClassifier", "SparseRegressor")
+    },
+}
+
+
 def _owned(copy):
     """Whether a matrix is still the caller's after it has become a layer."""
     W = gb.Matrix.from_dense(W0)
@@ -480,7 +569,32 @@ def test_every_option_has_an_entry():
     ("name", "option"), [(name, option) for name, entry in TABLE.items() for option in entry[1]]
 )
 def test_an_option_changes_what_is_observed_or_raises(name, option, tmp_path):
-    call, others = TABLE[name]
+    require_seen(*TABLE[name], option, tmp_path)
+
+
+def test_every_kind_of_file_has_an_entry():
+    assert set(NETWORKS) == set(gbdnn.io.formats.FORMATS)
+    given = {name for form in gbdnn.io.formats.FORMATS.values() for name in form.options.split()}
+    given |= {"layers", "dtype", "format", *inspect.signature(gbdnn.load).parameters}
+    assert set(OF_NETWORKS) | IN_GENERAL >= given - {"path", "options"}
+    known = {"path", *IN_GENERAL}
+    assert set(OF_FEATURES) == set(inspect.signature(io.read_features).parameters) - known
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "kind", "option"),
+    [(*key, option) for key, entry in KINDS.items() for option in entry[1]],
+)
+def test_an_option_is_seen_with_every_kind_of_file_or_method(name, kind, option, tmp_path):
+    if kind == "torch":
+        pytest.importorskip("torch")
+    if (name, kind, option) not in NEVER_SEEN:
+        require_seen(*KINDS[name, kind], option, tmp_path)
+
+
+def require_seen(call, others, option, tmp_path):
+    """Another value of an option changes what is observed, or raises."""
     value = others[option]
     given = value if isinstance(value, dict) and option in value else {option: value}
     base = {each: x for each, x in given.items() if each != option}
