@@ -95,10 +95,26 @@ class Answer:
             for rows in chain.rows(Y, chain.layers.stop, droppable=droppable):
                 self.add(rows)
 
-    def wrote(self, entries: int) -> None:
-        """Note that all rows of the arrays were written."""
-        self.note(entries, self._shape[0])
-        self._written.append(np.arange(self._shape[0]))
+    @property
+    def is_array(self) -> bool:
+        """Whether rows are written to arrays."""
+        return self._to_array
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the answer is sparse whatever its entries."""
+        return not self._may_be_dense
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether any rows were added or written."""
+        return bool(self._added or self._copied or self._written)
+
+    def wrote(self, entries: int, ids: np.ndarray | None = None) -> None:
+        """Note that rows of the arrays were written, by default all of them."""
+        ids = np.arange(self._shape[0]) if ids is None else ids
+        self.note(entries, len(ids))
+        self._written.append(ids)
 
     def arrays(self) -> tuple[Any, Any]:
         """Return `values` and `present` for all rows; zeros take no memory until written."""

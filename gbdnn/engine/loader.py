@@ -91,8 +91,15 @@ class Loader:
             if kernel is None:
                 return Loaded(start, part, None)
             made = layout_of(part, kernel, reordered=plan.reorders, wide=plan.is_wide)
+        if part is self._net:  # kept with its layout
+            kept, chain = made.cache.get(kernel.name, (None, None))
+            if kept is self._layers:
+                return Loaded(start, part, chain)
         layers = ChainLayers(start, self._layers[start:stop], made.weights, made.positions)
-        return Loaded(start, part, kernel.chain(layers))
+        chain = kernel.chain(layers)
+        if part is self._net:
+            made.cache[kernel.name] = self._layers, chain
+        return Loaded(start, part, chain)
 
 
 class Layout(NamedTuple):

@@ -42,6 +42,10 @@ class Merged:
         self._parent, self._always = np.arange(inputs), always
         self.weights = np.ones(inputs, np.int64)
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that compiled code changes when it merges inputs."""
+        return {"parents": self._parent, "stands": self.weights}
+
     def followed(self) -> np.ndarray | None:
         """Return the representative of each input; None if nothing was merged."""
         root = self._parent

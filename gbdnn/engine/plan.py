@@ -300,8 +300,8 @@ class Plan(NamedTuple):
 
     # Rules for inputs that survive
 
-    def _only(self, info: LayerInfo) -> bool | None:
-        """Whether a layer needs the sparse kernel, or a block kernel; None if costs decide."""
+    def only(self, info: LayerInfo) -> bool | None:
+        """Return whether a layer needs the sparse kernel, or blocks; None if costs decide."""
         if self.block_kernel is None or not self.block_kernel.is_exact(info):
             return True
         return None if self.facts.engine in _CHOOSE and not self.is_single_window else False
@@ -318,7 +318,7 @@ class Plan(NamedTuple):
         With `dense`, the rows are an array that would have to be converted.
         """
         info = self.facts.net.infos[k]
-        only, kernel = self._only(info), self.block_kernel
+        only, kernel = self.only(info), self.block_kernel
         if only is not None or kernel is None:
             return bool(only)
         width = min(self.sizes.width, max(inputs, 1))
@@ -334,7 +334,7 @@ class Plan(NamedTuple):
 
     def leaves(self, info: LayerInfo, blocks: Sequence[Any]) -> bool:
         """Whether blocks before a layer become sparse rows: required, or much cheaper."""
-        only, kernel = self._only(info), self.block_kernel
+        only, kernel = self.only(info), self.block_kernel
         if only is not None or kernel is None:
             return bool(only)
         some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
@@ -376,7 +376,7 @@ class Plan(NamedTuple):
         self, k: int, entries: float, after: str | None, ms: dict[str, float]
     ) -> tuple[str, str]:
         """Return the kernel of a layer, and why, from the kernel before it and all times."""
-        facts, only = self.facts, self._only(self.facts.net.infos[k])
+        facts, only = self.facts, self.only(self.facts.net.infos[k])
         if self.block_kernel is None:
             return self.kernel, "wide layers" if facts.engine in _CHOOSE else "forced"
         if only:

@@ -28,6 +28,7 @@ from gbdnn.arrays.answer import Answer, matrix_of
 from gbdnn.arrays.checks import as_bytes, as_nthreads, as_word, require_callable
 from gbdnn.arrays.sources import DenseRows
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.engine.compiled_run import FusedInputs, balanced
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
 from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, Engine, engines, plan_layers, plan_of
@@ -37,6 +38,7 @@ from gbdnn.engine.stats import Watch
 from gbdnn.engine.windows import BlockWindow, Pool
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels import costs, lagraph
+from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_shares import Singles
 from gbdnn.kernels.overflow import may_overflow, require_finite
 from gbdnn.kernels.sparse import SPARSE
@@ -56,8 +58,8 @@ if TYPE_CHECKING:
 __all__ = ["checked_options", "infer_network"]
 
 _STOPS = (6, 10, 14, 20)  # layers before which rows are merged
-_FEW = 0.75  # share of a block's width below which survivors are pooled
 _NARROW = 32  # inputs below which a further thread does not help
+_FEW = 0.75  # share of a block's width below which survivors are pooled
 _AT_ONCE = 16  # blocks whose rows are read together
 
 _log = logging.getLogger("gbdnn.inference")
@@ -169,30 +171,63 @@ class _Run:
         self, net: Network, X: RowSource, plan: Plan, merged: Merged | None, callback: Any
     ) -> None:
         self.plan, self.merged = plan, merged
-        self.layers = plan_layers(net, X.largest, plan.block_kernel)
-        self.loader, self.buffers = Loader(net, plan, self.layers), plan.buffers()
         dense, memory = X.dense_rows is not None, plan.facts.memory
+        # The fused kernel checks dense rows as it reads them.
+        reads = dense and plan.kernel == FUSED.name and not self._begins_sparse(X)
+        self.layers = plan_layers(net, math.inf if reads else X.largest, plan.block_kernel)
+        self.loader, self.buffers = Loader(net, plan, self.layers), plan.buffers()
         self._callers = min(costs.CALLERS, plan.sizes.workers)
         self.sink = Answer(X.nrows, net.shape[1], X.dtype, dense=dense, memory=memory)
         weights = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
         self.watch = Watch(plan.facts.engine, callback, weights)
         self.blocks: dict[int, list[Any]] = {}
         self.rows: list[_Rows] = []
+        self.fused: FusedInputs | None = None
+        if plan.kernel == FUSED.name:
+            self.fused = FusedInputs(
+                plan, self.layers, self._stops(), self.loader, merged, self.watch, self.sink,
+                X.nrows, is_dense=reads,
+                leave=lambda k, rows: self._wait(k, rows, nbytes=rows.nbytes),
+            )  # fmt: skip
         self._wait(0, X, nbytes=0)
+
+    def _begins_sparse(self, X: RowSource) -> bool:
+        """Whether the sparse kernel computes the first layer."""
+        dense = X.dense_rows is not None
+        return self.plan.is_sparse(0, X.nrows, X.nvals, dense=dense)
+
+    def _stops(self) -> list[int]:
+        """Return the layers before which blocks of the fused kernel may wait."""
+        starts, layers = self.plan.sizes.starts, self.layers
+        stops = [
+            k for k in range(1, len(layers))
+            if k in starts or not layers[k].in_blocks or is_stop(k, FUSED.stops)
+        ]  # fmt: skip
+        return [0, *stops, len(layers)]
 
     def answer(self) -> gb.Matrix:
         """Return the activations of the last layer, one row per input."""
         try:
-            while self.rows or self.blocks:
+            while self.rows or self._held():
                 self._step(self._next())
         finally:
             self.loader.close()
             self.buffers.release()
+        if self.fused is not None:
+            self.fused.end()
+            if self.fused.rows is not None:
+                if not self.sink.is_sparse:
+                    self.sink.add(self.fused.rows)
+                    return self.sink.matrix(None, self.plan.facts.threads)
+                return self.fused.rows.matrix()
         followed = self.merged.followed() if self.merged else None
         return self.sink.matrix(followed, self.plan.facts.threads)
 
     def _step(self, k: int) -> None:
         """Compute the inputs that wait before layer `k` through a window; keep no layer."""
+        if self.fused is not None and k not in [rows.k for rows in self.rows]:
+            self._compute(self.fused, None, k)
+            return
         loaded = self.loader.around(k)
         if k in self.blocks:
             window = self._window(loaded, k)
@@ -203,11 +238,20 @@ class _Run:
             if self.plan.is_sparse(k, rows.inputs, rows.entries, dense=dense):
                 self._sparse(loaded, rows)
                 return
+            if self.fused is not None:
+                self._compute(self.fused, rows, k)
+                return
             window = self._window(loaded, k)
             blocks = self._read(window, rows)
         began, workers = perf_counter(), self.plan.sizes.workers
         self._regroup(window, blocks)  # the other threads wait, or help
         self.watch.progress.spent(regrouping=workers * (perf_counter() - began))
+
+    def _compute(self, fused: FusedInputs, rows: _Rows | None, k: int) -> None:
+        """Compute rows, and the blocks that wait, before other rows."""
+        limit = max(k, min((each.k for each in self.rows), default=math.inf))
+        source, start = (rows.source, rows.start) if rows else (None, 0)
+        fused.compute(source, start, k, limit, is_last=not self.rows)
 
     # Waiting inputs
 
@@ -222,6 +266,8 @@ class _Run:
     def _held(self) -> dict[int, int]:
         """Return the bytes held by waiting inputs, by layer."""
         held = {k: len(blocks) * self.plan.sizes.block for k, blocks in self.blocks.items()}
+        if self.fused is not None:
+            held = self.fused.held()
         for rows in self.rows:
             held[rows.k] = held.get(rows.k, 0) + rows.nbytes
         return held
@@ -249,13 +295,11 @@ class _Run:
         """Compute rows through a window until memory is full; return the survivors as blocks."""
         source, sizes, width = rows.source, self.plan.sizes, self._balanced(rows.inputs)
         dense, itemsize = source.dense_rows, self.plan.facts.net.dtype.itemsize
-        # Rows of several blocks are read together; of dense ones, about two per thread of a team.
-        takers = self._callers if self._is_compiled(window) else sizes.workers
-        most = 2 * sizes.workers // takers - 1 if dense else _AT_ONCE
+        # Sparse rows of several blocks are read together.
         row = source.ncols * itemsize if dense else rows.entries / rows.inputs * (8 + itemsize)
-        fits = sizes.working / (16 * takers * max(row * width, 1))
-        fair = rows.inputs // (2 * takers * width)
-        step = width * max(1, int(min(most, fits, fair)))
+        fits = sizes.working / (16 * sizes.workers * max(row * width, 1))
+        fair = rows.inputs // (2 * sizes.workers * width)
+        step = width * max(1, int(min(1 if dense else _AT_ONCE, fits, fair)))
         _log.debug("layer %d: %s kernel, blocks of %d", window.first, window.chain.name, width)
 
         def through(blocks: Any, start: int) -> Any:
@@ -266,7 +310,7 @@ class _Run:
 
         starts = deque(range(rows.start, source.nrows, step))
         most = max(1, self._room() // sizes.block)
-        out = self._through(window, starts, through, most, in_graphblas=dense is None)
+        out = self._through(window, starts, through, most)
         if starts:
             self._wait(window.first, source, starts[0], nbytes=rows.nbytes)
         return out
@@ -290,37 +334,21 @@ class _Run:
 
         if position is not None:
             self._on_threads(deque(range(len(blocks))), place, workers=self._callers)
-        parts = [[Y] for Y in blocks]
-        if self._is_compiled(window):
-            count = min(self._callers, len(blocks)) if window.ends else 1  # they write the answer
-            parts = [blocks[k::count] for k in range(count)]
-        return self._through(window, deque(parts), lambda passing, some: passing.blocks(some))
-
-    def _is_compiled(self, window: _Window) -> bool:
-        return window.chain.window is not None and not self.watch.is_watched
+        parts = deque([Y] for Y in blocks)
+        return self._through(window, parts, lambda passing, some: passing.blocks(some))
 
     def _through(
         self, window: _Window, queue: deque[Any], through: Callable[[Any, Any], Iterator[Any]],
-        most: float = np.inf, *, in_graphblas: bool = False,
+        most: float = np.inf,
     ) -> list[Any]:  # fmt: skip
         """Compute the blocks of each item on threads until there are `most` blocks of survivors.
 
-        Threads take items from the queue; in compiled code up to `costs.CALLERS` threads, which the
-        others help. Return the survivors as blocks. With `in_graphblas`, `through` calls GraphBLAS.
+        Threads take items from the queue. Return the survivors as blocks.
         """
         out: list[Any] = []
         chain, first, stop, ends = window
-        width, workers = self.plan.sizes.width, self.plan.sizes.workers
+        width = self.plan.sizes.width
         few = 0 if ends else int(_FEW * width)
-        given: Any = {"width": width, "few": few, "tidy": not ends}
-        form: Any = partial(BlockWindow, chain, self.watch)
-        context: Any = None
-        teams = deque([1] * workers)
-        if self._is_compiled(window):
-            form, context = chain.window, None if in_graphblas else {}
-            callers = min(self._callers, len(queue))
-            teams = deque((workers + k) // callers for k in range(callers))
-            given["spare"] = int(max(2, min(_AT_ONCE, most // workers)))
 
         def done(found: Iterator[Any]) -> None:
             for Y in found:
@@ -333,13 +361,15 @@ class _Run:
                 self.buffers.put(Y)
 
         def work(items: Iterator[Any]) -> None:
-            blocks = form(first, stop, self.buffers, threads=teams.popleft(), **given)
+            blocks = BlockWindow(
+                chain, self.watch, first, stop, self.buffers, width=width, few=few, tidy=not ends
+            )
             for item in items:
                 done(through(blocks, item))
             done(blocks.end())
 
         self.watch.kernels.add(window.chain.name)
-        self._on_threads(queue, work, lambda: len(out) >= most, len(teams), context)
+        self._on_threads(queue, work, lambda: len(out) >= most)
         return out
 
     # Computing sparse rows
@@ -493,12 +523,7 @@ class _Run:
         self._wait(k, rows, nbytes=rows.nbytes)
 
     def _balanced(self, inputs: int) -> int:
-        """Return a block width that gives each thread an equal share of the inputs."""
-        width, workers = self.plan.sizes.width, self.plan.sizes.workers
-        rounds = max(1, -(-inputs // (width * workers)))
-        if rounds > 8 or workers == 1:
-            return width
-        return min(width, max(_NARROW, -(-inputs // (rounds * workers * 16)) * 16))
+        return balanced(inputs, self.plan.sizes.width, self.plan.sizes.workers)
 
     # Threads
 

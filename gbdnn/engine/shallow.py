@@ -8,24 +8,25 @@ computed by `gbdnn.kernels.fused_shares.Singles` instead, with the same bits as 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gbdnn.engine.compiled_run import read_parts, unchecked
 from gbdnn.engine.loader import layout_of
 from gbdnn.engine.plan import NetworkFacts, plan_layers
 from gbdnn.engine.progress import UNWATCHED
-from gbdnn.engine.stats import of_layers
-from gbdnn.kernels import fused_chain
+from gbdnn.engine.stats import Watch
+from gbdnn.kernels.compiled.record import CONSTANTS
 from gbdnn.kernels.fused import FUSED
-from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
+from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.fused_shares import FusedShares
 from gbdnn.kernels.kernel import ChainLayers
+from gbdnn.kernels.overflow import non_finite
 from gbdnn.kernels.together import taken
-from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
     from gbdnn.arrays.sources import DenseRows
@@ -38,7 +39,7 @@ __all__ = ["run_shallow"]
 
 _log = logging.getLogger("gbdnn.inference")
 
-_CAST = 4  # blocks of another dtype that are cast together
+_CAST = 8 << 20  # bytes of rows of another dtype that are cast together
 
 
 def run_shallow(
@@ -74,48 +75,32 @@ def _blocks(
     """Compute `run_shallow` in blocks, each on one thread."""
     width, workers = sizes.width, sizes.workers
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
-    lanes = list[Lane]()
+    run, kind = chains.run(width, workers), (width, workers)
+    if progress.is_watched:
+        run.watch(None)
+    run.begin()
+    run.set(answer=values, present=present)
+    watch, status, last = Watch("", progress=progress), CONSTANTS["READ"], 0
 
-    def compute(first: int, rows: np.ndarray, lanes: list[Lane]) -> None:
-        stream, found = chains.stream(), -2
-        arrays = values[first:], None if present is None else present[first:]
-        stream.begin(rows, width, chains.blocks_per_call(width), *arrays)
-        while found == -2:
-            began = perf_counter()
-            found = stream.call(lanes)
-            for lane in lanes if progress.is_watched else ():
-                _tell(progress, lane, perf_counter() - began)
-        if found >= 0:
-            X.require_finite(first + found, first + found + width)
-        chains.put(stream)
+    def report() -> None:
+        for pieces in run.log() if progress.is_watched else ():
+            watch.pieces(pieces, FUSED.name, is_last=True)
 
-    def cast_and_compute(_: int) -> None:
-        lane = chains.lane(width, watched=progress.is_watched)
-        for first in starts:
-            compute(first, X.dense_rows(first, first + _CAST * width), [lane])
-        lanes.append(lane)
-
-    if X.is_as_is:
-        lanes += [chains.lane(width, watched=progress.is_watched) for _ in range(workers)]
-        compute(0, X.array, lanes)
-    else:
-        starts = iter(range(0, X.nrows, _CAST * width))  # shared by the threads
-        on_threads(workers, cast_and_compute, stop=lambda: deque(starts, maxlen=0))
-    entries = sum(int(lane.done[0]) for lane in lanes)
-    for lane in lanes:  # not after an error
-        lane.done[:] = 0  # also the ticks of calls that nobody watched
-        chains.idle_lanes[lane.watched].append(lane)
+    while status == CONSTANTS["READ"]:
+        parts, part, end = read_parts(X, last, width, workers, _CAST)
+        run.read(parts, last, end, part, width, more=end < X.nrows)
+        last = end
+        status = run.advance(np.inf, report)
+    if status == CONSTANTS["FAULT"]:
+        layer, row = int(run["faulty_layer"]), int(run["faulty_row"])
+        if layer < 0:
+            X.require_finite(row, row + width)
+        raise non_finite(layer, chains.checked.layers.plans[layer].info)
+    entries, _ = run.spent
+    run.set(answer=None, present=None, parts=None)
+    if not progress.is_watched:
+        chains.idle_runs[kind].append(run)  # not after an error
     return entries
-
-
-def _tell(progress: RunProgress, lane: Lane, seconds: float) -> None:
-    """Record the blocks of a call."""
-    _, *ticks, _ = lane.done.tolist()
-    reading, computing, writing = (seconds * each / max(1, sum(ticks)) for each in ticks)
-    inputs = lane.counts[:, 0]
-    progress.computed(0, inputs, int(inputs[0]), FUSED.name, computing * of_layers(lane.counts))
-    progress.spent(reading=reading, writing=writing)
-    lane.counts[:] = lane.done[1:] = 0
 
 
 class _Chains:
@@ -129,9 +114,8 @@ class _Chains:
         Magnitude of features up to which no sum leaves the range.
     idle_shared : dict of (int, int) to list of FusedShares
         By numbers of threads and of lines, for reuse.
-    idle_streams : list of Stream
-    idle_lanes : dict of bool to list of Lane
-        By whether they are watched.
+    idle_runs : dict of (int, int) to list of CompiledRun
+        By widths of blocks and numbers of threads.
     """
 
     def __init__(self, net: Network, layout: Layout) -> None:
@@ -140,35 +124,28 @@ class _Chains:
             plan._replace(droppable_after=plan.droppable_after and not k % 4)
             for k, plan in enumerate(plan_layers(net, np.inf, FUSED))
         ]
-        unchecked = [plan._replace(may_overflow=False) for plan in checked]
-        self.checked, self.unchecked = (
-            FusedChain(ChainLayers(0, plans, layout.weights, layout.positions))
-            for plans in (checked, unchecked)
-        )
+        self.checked = FusedChain(ChainLayers(0, checked, layout.weights, layout.positions))
+        self.unchecked = unchecked(self.checked)
         self._facts = net.prepared(NetworkFacts.of)
         self.safe, self._work = self._facts.safe, self._facts.line
         self.idle_shared: dict[tuple[int, int], list[FusedShares]] = defaultdict(list)
-        self.idle_streams: list[Stream] = []
-        self.idle_lanes: dict[bool, list[Lane]] = defaultdict(list)
+        self.idle_runs: dict[tuple[int, int], list[CompiledRun]] = defaultdict(list)
 
-    def stream(self) -> Stream:
-        """Return an idle stream, or a new one."""
-        return taken(self.idle_streams, partial(Stream, self.unchecked, self.checked, self.safe))
+    def run(self, width: int, workers: int) -> CompiledRun:
+        """Return an idle run in blocks of a width on a number of threads, or a new one."""
 
-    def put(self, stream: Stream) -> None:
-        """Keep a stream without errors for reuse."""
-        stream.end()
-        self.idle_streams.append(stream)
+        def make() -> CompiledRun:
+            layers, infos = len(self.checked.layers.plans), self._facts.infos
+            run = CompiledRun(
+                self.checked.dtype, [infos[0].nrows, *(info.ncols for info in infos)], [0, layers],
+                width=width, blocks=2 * workers, threads=workers,
+            )  # fmt: skip
+            run.load(self.checked, self.unchecked, self.safe)
+            run.set(clears=1)
+            return run
 
-    def blocks_per_call(self, width: int) -> int:
-        """Return the number of blocks that take some hundredths of a second."""
-        return max(1, int(fused_chain.CALL / (self._work / 16 * width)))
-
-    def lane(self, width: int, *, watched: bool) -> Lane:
-        """Return an idle lane for blocks of at least this width, or a new one."""
-        make = partial(Lane, self.unchecked, width, watched=watched)
-        found: Lane = taken(self.idle_lanes[watched], make)
-        return found if found.width >= width else make()
+        found: CompiledRun = taken(self.idle_runs[width, workers], make)
+        return found
 
     def shared(self, count: int, lines: int) -> FusedShares:
         """Return idle layers divided into `count` shares of neurons, or new ones."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gbdnn.engine.progress import RunProgress
+    from gbdnn.kernels.fused_run import Piece
+
 __all__ = ["LayerStats", "Watch", "layer_stats", "of_layers", "per_layer"]
 
 _COUNTS = ("layer", "blocks", "inputs", "alive", "distinct", "entries")
@@ -87,9 +90,10 @@ class Watch:
     """
 
     def __init__(
-        self, engine: str, callback: Callable[[LayerStats], object] | None, weights: np.ndarray
-    ) -> None:
-        self._engine, self._callback, self.progress = engine, callback, current()
+        self, engine: str, callback: Callable[[LayerStats], object] | None = None,
+        weights: np.ndarray | None = None, progress: RunProgress | None = None,
+    ) -> None:  # fmt: skip
+        self._engine, self._callback, self.progress = engine, callback, progress or current()
         self.kernels, self.stands = set[str](), weights if callback else None
         self.number = partial(next, count())
         self._records: list[Iterator[LayerStats]] = []
@@ -114,6 +118,25 @@ class Watch:
             if self._callback:
                 found = layer_stats(k, counts, number, self._engine, kernel, seconds)
                 self._records.append(found)
+
+    def pieces(self, found: Piece, kernel: str, *, is_last: bool) -> None:
+        """Record pieces of a compiled run that passed the same layers, or a merge."""
+        k, layers = found.layer, found.counts.shape[1]
+        if not layers:
+            self.progress.dropped(k, int(found.before.sum()))
+            return
+        counts, seconds = found.counts.sum(0), 1e-9 * float(found.computing.sum())
+        left, what = int(found.left.sum()), "writing" if is_last else "regrouping"
+        self.progress.computed(k, counts[:, 0], left, kernel, seconds * of_layers(counts))
+        reading, rest = (1e-9 * float(ns.sum()) for ns in (found.reading, found.rest))
+        self.progress.spent(**{"reading": reading, what: rest})
+        for of_piece, ns in zip(
+            found.counts if self._callback else (), found.computing, strict=False
+        ):
+            number = self.number()
+            self._records.append(
+                layer_stats(k, of_piece, number, self._engine, kernel, 1e-9 * float(ns))
+            )
 
     def tell(self) -> None:
         """Call the callback with the records."""

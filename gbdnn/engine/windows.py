@@ -53,13 +53,13 @@ class Pool:
 class BlockWindow:
     """The blocks of a thread on their way through layers `first` to `stop` (exclusive).
 
-    See `gbdnn.kernels.kernel.Window`; statistics are recorded for `watch`. There is one thread,
-    and spare blocks are taken as needed.
+    Methods yield finished blocks: those with more than `few` survivors, and full ones of pooled
+    survivors. Statistics are recorded for `watch`.
     """
 
     def __init__(
         self, chain: Chain, watch: Watch, first: int, stop: int, buffers: Buffers, *, width: int,
-        few: int, tidy: bool, threads: int = 1, spare: int = 0,
+        few: int, tidy: bool,
     ) -> None:  # fmt: skip
         self._chain, self._watch, self._buffers = chain, watch, buffers
         self._first, self._stop, self._few, self._tidy = first, stop, few, tidy

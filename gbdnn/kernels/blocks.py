@@ -152,6 +152,11 @@ class AlignedBlock:
         return int(self._memory.nbytes)
 
     @property
+    def whole(self) -> np.ndarray:
+        """The memory, neurons x stride."""
+        return self._memory
+
+    @property
     def filled(self) -> np.ndarray:
         """The activations without the padding, neurons x inputs."""
         return self._memory[: self.neurons, : len(self.inputs)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,8 +36,6 @@ class FullChain:
 
     `kernel` has a method ``advance`` like that of the full kernel.
     """
-
-    window: ClassVar[None] = None
 
     def __init__(self, layers: ChainLayers, kernel: Any) -> None:
         self.layers, self.kernel, self.name = layers, kernel, kernel.name

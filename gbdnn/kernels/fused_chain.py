@@ -9,20 +9,19 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import LEAVING, AlignedBlock, scratch
+from gbdnn.kernels.blocks import LEAVING, AlignedBlock
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import MEMBERS, Record, address
+from gbdnn.kernels.compiled.record import Record, address
 from gbdnn.kernels.compiled.table import layer_table
 from gbdnn.kernels.overflow import non_finite
-from gbdnn.kernels.together import together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from gbdnn.kernels.blocks import Buffers
     from gbdnn.kernels.kernel import ChainLayers
 
-__all__ = ["FusedChain", "FusedWindow", "Lane", "Stream"]
+__all__ = ["FusedChain"]
 
 CALL = 3e7  # ns of a compiled call, which cannot be interrupted
 
@@ -115,10 +114,6 @@ class FusedChain:
         Y.inputs, Y.neurons = ids[:left], self.layers.neurons(stop)
         return Y
 
-    def window(self, first: int, stop: int, buffers: Buffers, **options: Any) -> FusedWindow:
-        """See `gbdnn.kernels.kernel.Chain`."""
-        return FusedWindow(self, first, stop, buffers, **options)
-
     def rows(self, Y: AlignedBlock, k: int, *, droppable: bool) -> Iterator[SparseRows]:
         """Yield the inputs as sparse rows."""
         line = AlignedBlock.step(self.dtype)  # inputs that compiled code reads together
@@ -147,218 +142,3 @@ class FusedChain:
             some, Y.stride, Y.neurons, self.layers.position(k), inputs, places, columns, values,
         )  # fmt: skip
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)
-
-
-class FusedWindow:
-    """Blocks on their way through consecutive layers, in compiled code, on threads.
-
-    See `gbdnn.kernels.kernel.Window`. The caller's thread leads, and keeps account of all blocks.
-    """
-
-    def __init__(
-        self, chain: FusedChain, first: int, stop: int, buffers: Buffers, *, width: int, few: int,
-        tidy: bool, threads: int, spare: int,
-    ) -> None:  # fmt: skip
-        layers = chain.layers
-        self._chain, self._buffers, self._threads = chain, buffers, threads
-        self._width, self._stop, self._most = width, stop, spare * threads
-        self._blocks: dict[int, AlignedBlock] = {}  # by address
-        self._ids: dict[int, np.ndarray] = {}  # rows of numbers of inputs, by address
-        self._next = np.zeros(2, np.int64)
-        # A row is a structure: addresses of activations and of numbers, and a count.
-        self._Z, self._pools = (np.zeros((threads, 3), np.int64) for _ in range(2))
-        self._spare, self._lots = self._Z[:0], np.zeros(threads, MEMBERS["lot"])
-        for n in range(threads):
-            self._Z[n, 0] = self._get()
-        block = self._blocks[int(self._Z[0, 0])]
-        self._scratch = [scratch(block.stride) for _ in range(threads)]
-        self._lots["scratch"] = [address(each) for each in self._scratch]
-        for name, slots in (("Z", self._Z), ("pool", self._pools)):
-            self._lots[name] = address(slots) + slots.strides[0] * np.arange(threads)
-        self._lots["faulty"] = -1
-        self._record = Record(
-            "window", plan=chain.plan_of(tidy=tidy), first=first - layers.first,
-            last=stop - layers.first, stride=block.stride, width=width, few=few,
-            nrows=layers.neurons(first), ncols=layers.neurons(stop),
-            positions=layers.position(first), next=self._next, lots=self._lots,
-        )  # fmt: skip
-        work = sum(chain.costs[first - layers.first : stop - layers.first]) * width / 16
-        self._at_once = threads * max(1, int(CALL / work))
-
-    def rows(self, rows: Any, ids: np.ndarray, step: int) -> Iterator[AlignedBlock]:
-        """See `gbdnn.kernels.kernel.Window`."""
-        members = dict.fromkeys(("given", "X"))
-        if isinstance(rows, np.ndarray):
-            size, (row_stride, column_stride) = rows.itemsize, rows.strides
-            members |= {"X": rows, "row_stride": row_stride // size}
-            members["column_stride"] = column_stride // size
-        else:
-            names = "indptr", "columns", "values", "value_step"
-            members |= zip(names, self._chain.arrays(rows), strict=True)
-        ids = np.ascontiguousarray(ids, np.int64)
-        self._record.set(ids=ids, rows=len(ids), step=step, **members)
-        yield from self._pieces(-(-len(ids) // step))
-
-    def blocks(self, blocks: Sequence[AlignedBlock]) -> Iterator[AlignedBlock]:
-        """See `gbdnn.kernels.kernel.Window`."""
-        given = np.zeros((len(blocks), 3), np.int64)
-        for n, (Y, ids) in enumerate(zip(blocks, self._rows(len(blocks)).tolist(), strict=True)):
-            self._blocks[Y.address], given[n] = Y, (Y.address, ids, len(Y.inputs))
-            self._ids[ids][: len(Y.inputs)] = Y.inputs
-        self._record.set(given=given)
-        yield from self._pieces(len(blocks))
-
-    def end(self) -> Iterator[AlignedBlock]:
-        """See `gbdnn.kernels.kernel.Window`."""
-        self._have_spare(0)
-        for Y in self._Z[:, 0].tolist():
-            self._buffers.put(self._blocks.pop(Y))
-        yield from self._left(self._pools[self._pools[:, 0] != 0])
-
-    def _pieces(self, count: int) -> Iterator[AlignedBlock]:
-        """Take pieces through the layers."""
-        given, done = bool(self._record.array["given"][0]), 0
-        while done < count:
-            pieces = min(count - done, self._at_once)
-            self._have_spare(0 if given else min(pieces, self._most))
-            room = max(pieces, len(self._spare)) + 1
-            own, finished = (np.empty((self._threads, room, 3), np.int64) for _ in range(2))
-            for name, slots in (("own", own), ("done", finished)):
-                self._lots[name] = address(slots) + slots.strides[0] * np.arange(self._threads)
-            self._lots["owned"] = self._lots["finished"] = 0
-            self._next[:] = done, 0
-            self._record.set(pieces=done + pieces, spare=self._spare, spares=len(self._spare))
-            together(min(self._threads, pieces), self._chain.compiled["pass"], self._record)
-            self._require_finite()
-            done = min(int(self._next[0]), done + pieces)
-            spare = [own[n, :k] for n, k in enumerate(self._lots["owned"].tolist())]
-            self._spare = np.concatenate([*spare, self._spare[self._next[1] :]])
-            for n, k in enumerate(self._lots["finished"].tolist()):
-                yield from self._left(finished[n, :k])
-
-    def _have_spare(self, count: int) -> None:
-        """Have `count` spare blocks, used ones first."""
-        for Y in self._left(self._spare[count:]):
-            self._buffers.put(Y)
-        more = np.zeros((max(0, count - len(self._spare)), 3), np.int64)
-        more[:, 0], more[:, 1] = [self._get() for _ in more], self._rows(len(more))
-        self._spare = np.concatenate([self._spare[:count], more])
-
-    def _get(self) -> int:
-        """Take a block; return its address."""
-        Y = self._buffers.get(self._chain.neurons, self._width)
-        self._blocks[Y.address] = Y
-        return int(Y.address)
-
-    def _rows(self, count: int) -> np.ndarray:
-        """Return addresses of rows for the numbers of the inputs of `count` blocks."""
-        rows = np.empty((count, self._width), np.int64)
-        places = address(rows) + rows.strides[0] * np.arange(count) if count else np.zeros(0, int)
-        self._ids.update(zip(places.tolist(), rows, strict=True))
-        return places
-
-    def _require_finite(self) -> None:
-        faulty, layers = self._lots["faulty"], self._chain.layers
-        if faulty.max() >= 0:
-            first = int(faulty[faulty >= 0].min())
-            raise non_finite(layers.first + first, layers.plans[first].info)
-
-    def _left(self, slots: np.ndarray) -> Iterator[AlignedBlock]:
-        """Yield the blocks of structures, which are no longer used."""
-        neurons = self._chain.layers.neurons(self._stop)
-        for at, ids_at, count in slots.tolist():
-            Y = self._blocks.pop(at)
-            Y.inputs, Y.neurons = self._ids.pop(ids_at)[:count], neurons
-            yield Y
-
-
-class Lane:
-    """Blocks of a thread that computes streams, and what it did.
-
-    Attributes
-    ----------
-    width : int
-        Most inputs per block.
-    done : ndarray of int64, shape (5,)
-        Entries of the answer, clock ticks of reading, computing and writing, and the layer of an
-        error.
-    counts : ndarray of int64, shape (layers, 5)
-        As for `FusedChain.run`, if it is watched.
-    """
-
-    def __init__(self, chain: FusedChain, width: int, *, watched: bool = False) -> None:
-        self.width, self.watched, self.done = width, watched, np.zeros(5, np.int64)
-        self.counts = np.zeros((len(chain.layers.plans), 5), np.int64)
-        Y, Z = (AlignedBlock(chain.neurons, width, chain.dtype) for _ in range(2))
-        statistics = np.array([address(self.counts), 0]) if watched else None
-        self.record = Record(
-            "lane", Y=Y, Z=Z, stride=Y.stride, ids=np.empty(width, np.int64), scratch=Y.scratch,
-            done=self.done, statistics=statistics,
-        )  # fmt: skip
-
-
-class Stream:
-    """Dense inputs that threads take through all layers of a chain, in compiled code.
-
-    Parameters
-    ----------
-    chain, checked : FusedChain
-        Without and with a check for sums outside the dtype's range.
-    largest : float
-        Blocks with a larger feature are checked.
-    """
-
-    def __init__(self, chain: FusedChain, checked: FusedChain, largest: float) -> None:
-        layers, dtype = chain.layers, chain.dtype
-        bits = np.array([largest, np.inf], dtype).view(f"i{dtype.itemsize}").tolist()
-        self._next = np.zeros(1, np.int64)
-        self._record = Record(
-            "stream", plan=chain.plan_of(tidy=False), checked=checked.plan_of(tidy=False),
-            layers=len(layers.plans), largest=bits[0], infinite=bits[1],
-            nrows=layers.neurons(layers.first), ncols=layers.neurons(layers.stop), next=self._next,
-        )  # fmt: skip
-        self._compiled, self._layers = chain.compiled["stream"], layers
-
-    def begin(
-        self, X: np.ndarray, width: int, blocks: int, answer: np.ndarray,
-        present: np.ndarray | None,
-    ) -> None:  # fmt: skip
-        """Take other inputs.
-
-        Parameters
-        ----------
-        X : ndarray of the chain's dtype, shape (inputs, neurons of the first layer)
-            Its strides are multiples of the item size.
-        width : int
-            Inputs per block.
-        blocks : int
-            Most blocks per call, which cannot be interrupted.
-        answer, present : ndarray, shape (inputs, neurons of the last layer)
-            C-ordered; see `Answer`. Without `present`, entries are not counted.
-        """
-        row_stride, column_stride = X.strides
-        self._next[0] = 0
-        self._record.set(
-            X=X, row_stride=row_stride // X.itemsize, column_stride=column_stride // X.itemsize,
-            inputs=len(X), width=width, blocks=blocks, answer=answer, present=present,
-        )  # fmt: skip
-
-    def call(self, lanes: Sequence[Lane]) -> int:
-        """Compute blocks of `width` inputs on a thread for each lane; add to `done` and `counts`.
-
-        Returns
-        -------
-        int
-            -1 if no block is left; -2 if some may be; the first input of a block with a feature
-            that is not finite.
-        """
-        table, found = np.array([lane.record.address for lane in lanes]), np.full(len(lanes), -1)
-        together(len(lanes), self._compiled, self._record, table, found)
-        if found.min() == -3:
-            faulty = int(lanes[int(found.argmin())].done[4])
-            raise non_finite(faulty, self._layers.plans[faulty].info)
-        return int(found.max() if found.max() >= 0 else found.min())
-
-    def end(self) -> None:
-        """Let go of the arrays."""
-        self._record.set(X=None, answer=None, present=None)

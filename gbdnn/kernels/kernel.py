@@ -13,7 +13,7 @@ from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
 
@@ -28,7 +28,6 @@ __all__ = [
     "ChainLayers",
     "Kernel",
     "LayerPlan",
-    "Window",
     "starts_at_bias",
 ]
 
@@ -163,23 +162,6 @@ class ChainLayers:
         return self.positions[k - self.first] if k < self.stop else None
 
 
-class Window(Protocol):
-    """Blocks on their way through consecutive layers.
-
-    Methods yield finished blocks: those with more than `few` survivors, and full ones of pooled
-    survivors.
-    """
-
-    def rows(self, rows: Any, ids: np.ndarray, step: int) -> Iterator[Any]:
-        """Take rows, an array or `SparseRows`, through the layers, `step` per block."""
-
-    def blocks(self, blocks: Sequence[Any]) -> Iterator[Any]:
-        """Take blocks through the layers; they are consumed."""
-
-    def end(self) -> Iterator[Any]:
-        """Yield the pools that have inputs."""
-
-
 class Chain(Protocol):
     """Consecutive layers that are computed on blocks; shared by threads.
 
@@ -189,14 +171,6 @@ class Chain(Protocol):
     name: str
     """Name of the kernel."""
     layers: ChainLayers
-
-    @property
-    def window(self) -> Callable[..., Window] | None:
-        """Compiled form of `gbdnn.engine.windows.BlockWindow`, without statistics, if there is one.
-
-        ``window(first, stop, buffers, width=, few=, tidy=, threads=, spare=)`` returns a `Window`.
-        Each thread has up to `spare` blocks for rows.
-        """
 
     def block(self, buffers: Buffers, k: int, width: int) -> Any:
         """Return a block from the pool for `width` inputs before layer `k`."""

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.kernels.compiled.loading import of_any_processor
-from gbdnn.kernels.compiled.record import Record
+from gbdnn.kernels.compiled.loading import of_any_processor, required
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.runtime.threads import move_elsewhere, started
 
 if TYPE_CHECKING:
@@ -68,6 +68,46 @@ def together(
         team.call(min(threads, team.threads), function, *given, all_needed=all_needed)
     finally:
         _put(team)
+
+
+def in_slices(record: Record, threads: int, dtype: np.dtype, between: Callable[[], object]) -> int:
+    """Compute a ``struct run`` until it needs something; return its status.
+
+    Helpers go on while the caller returns from compiled code, after each slice of time, and calls
+    ``between()``; handlers of signals run then, too. After an exception all threads leave the run,
+    which is useless then.
+    """
+    compiled, running = required(dtype), CONSTANTS["RUNNING"]
+    given = _ALONE if threads == 1 else openmp_team(threads)
+    status = -1 if given is None else running
+    while given is not None and status == running:
+        status = compiled["run"](record, given)
+        between()
+    if status >= 0:
+        return status
+    team = _team(threads)
+    # Helpers may use the record's arrays until they have left, whatever a handler raises.
+    _used[id(record)] = record
+    is_over, errors, given = False, list[BaseException](), team.prepared(threads)
+    while not is_over:  # again after each exception, also of Ctrl-C
+        try:
+            if errors:
+                record.kept["counters"][CONSTANTS["STOP"]] = 1
+                compiled["leave_run"](record, given)
+            while not errors and (status := compiled["run"](record, given)) == running:
+                between()
+            is_over = True
+        except BaseException as error:
+            errors.append(error)
+    del _used[id(record)]
+    _put(team)
+    try:
+        if errors:
+            raise errors[0]
+    finally:
+        errors.clear()  # its traceback refers to this frame, which keeps all memory of the call
+    between()
+    return status
 
 
 def startable(threads: int) -> int:
@@ -129,12 +169,17 @@ class _Team:
     def call(
         self, threads: int, function: Callable[..., int], *given: Any, all_needed: bool
     ) -> None:
+        function(*given, self.prepared(threads, all_needed=all_needed))
+
+    def prepared(self, threads: int, *, all_needed: bool = False) -> Record:
+        """Return the record of threads for a call of compiled code, which follows."""
         if self._sleeping():
             self._cores = move_elsewhere(self._ids, self._cores)
-        self._record.set(count=threads, all_needed=int(all_needed))
-        function(*given, self._record)
+        self._record.set(count=min(threads, self.threads), all_needed=int(all_needed))
+        return self._record
 
 
+_used: dict[int, Record] = {}
 _idle: dict[int, list[_Team]] = defaultdict(list)  # by size
 _unused: list[int] = []  # addresses of teams without helpers
 os.register_at_fork(after_in_child=lambda: _idle.clear())  # helpers are not copied

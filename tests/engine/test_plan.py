@@ -15,7 +15,7 @@ from gbdnn.arrays.sources import DenseRows
 from gbdnn.engine import plan as choice
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels import costs
-from gbdnn.kernels.fused_chain import Stream
+from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
@@ -82,10 +82,9 @@ def test_what_runs_is_what_is_planned(monkeypatch, on):
 
         monkeypatch.setattr(owner, name, noted)
 
-    note(Stream, "call", lambda _, lanes: {"workers": len(lanes)})
+    note(CompiledRun, "advance", lambda run, *_: {"workers": run.threads, "width": run.width})
     note(FusedSingle, "run", lambda single, *_: {"threads_each": single._job._count})
     note(FusedShares, "run", lambda shares, *_: {"threads_each": shares._job._count})
-    note(Stream, "begin", lambda _, X, width, *__: {"width": width})
     note(DenseRows, "dense_rows", lambda _, start, stop: {"width": stop - start})
     on("Zen 5, 8 cores")
     shapes = (24, 30, 18), (40, 40, 40, 40, 9), (200, 150)

@@ -15,12 +15,10 @@ from oracles import Dense, dense_inference
 import gbdnn
 from gbdnn import errors
 from gbdnn.engine import plan as choice
-from gbdnn.engine import shallow
-from gbdnn.kernels import costs, fused_chain, fused_shares
+from gbdnn.kernels import costs, fused_run, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.sparse import SparseWeights
-from gbdnn.kernels.together import together
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
@@ -83,20 +81,6 @@ def test_the_same_bits_however_many_inputs_and_threads(layers, dtype, monkeypatc
     regrouped(monkeypatch)
     found = gbdnn.infer(net, X, engine="fused", nthreads=2)
     np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
-
-
-def test_ticks_of_calls_that_nobody_watched_are_not_kept(monkeypatch):
-    """A watched call divides its time by its own ticks."""
-    lanes, lane = [], shallow._Chains.lane
-    monkeypatch.setattr(
-        shallow._Chains,
-        "lane",
-        lambda *given, **how: lanes.append(lane(*given, **how)) or lanes[-1],
-    )
-    run = gbdnn.compile(network(MIXED), nthreads=1)
-    run(inputs(300, 50))
-    assert lanes
-    assert not any(each.done.any() for each in lanes)
 
 
 @pytest.mark.parametrize("nthreads", [1, 3])
@@ -360,21 +344,15 @@ def test_an_overflow_of_the_first_input_alone(count):
         run(X)
 
 
-def by_the_last_thread(threads, function, job, lanes, found):
-    """The others come too late."""
-    together(1, function, job, lanes[-1:], found[-1:])
-
-
-@pytest.mark.parametrize("call", [together, by_the_last_thread])
+@pytest.mark.parametrize("ns", [1000, 30_000_000])
 @pytest.mark.parametrize("block", range(3))
-def test_an_error_in_one_of_several_threads(block, call, monkeypatch):
+def test_an_error_in_one_of_several_threads(block, ns, monkeypatch):
     """All threads end, whichever of them fails, and the next call works."""
+    monkeypatch.setattr(fused_run, "SLICE", ns)
     net = network([Dense(np.eye(3) * 1e12, np.zeros(3), activation="relu")] * 4)
     X = np.full((3 * 16, 3), 1e-12, "f4")
     monkeypatch.setattr(choice, "division", lambda *_: (16, 3))
     expected = gbdnn.infer(net, X, engine="fused")
-    monkeypatch.setattr(fused_chain, "CALL", 0)  # one block
-    monkeypatch.setattr(fused_chain, "together", call)
     for bad, error, message in (
         (1, errors.NonFiniteError, "layer 3"),
         (np.nan, errors.ArgumentError, f"contains nan in row {16 * block + 5}, column 0"),

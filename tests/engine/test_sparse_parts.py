@@ -78,7 +78,7 @@ def test_large_answers_are_copied_as_they_arrive_and_stacked_by_threads(
     narrow(monkeypatch)
     net, X = converging()
     given = gb.Matrix.from_dense(X, missing_value=0)
-    options = {"engine": "fused", "nthreads": nthreads, "deduplicate": deduplicate}
+    options = {"engine": "full", "nthreads": nthreads, "deduplicate": deduplicate}
     expected = gbdnn.infer(net, given, **options)
     monkeypatch.setattr(answer, "_LEAST", 20_000)
     monkeypatch.setattr(sparse_rows, "_SHARED", 1)

@@ -18,7 +18,6 @@ from gbdnn import errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.plan import layer_bytes
 from gbdnn.kernels import costs
-from gbdnn.kernels.fused_chain import FusedWindow
 
 BLOCKS = pytest.mark.parametrize("engine", ["full", "fused"])
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -264,50 +263,23 @@ def test_layers_too_wide_for_blocks_take_the_sparse_kernel():
         gbdnn.infer(net, X, memory=16 << 20, engine="fused")
 
 
-@pytest.fixture
-def reads(monkeypatch):
-    """The compiled calls that read rows: the blocks of each call, and the threads of a block."""
-    calls, read = [], FusedWindow.rows
-
-    def rows(self, some, ids, step):
-        calls.append((len(ids) / step, self._threads))
-        return read(self, some, ids, step)
-
-    monkeypatch.setattr(FusedWindow, "rows", rows)
-    narrow(monkeypatch)
-    return calls
-
-
 @BOTH
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
 @pytest.mark.parametrize("survivors", [(), range(0, 200, 3), range(0, 200, 5), range(200)])
 @pytest.mark.parametrize("is_dense", [True, False])
-def test_compiled_windows_give_what_a_block_at_a_time_gives(
-    dtype, nthreads, survivors, is_dense, reads
-):
-    """A callback needs statistics of each block, which then returns to Python after each window."""
+def test_survivors_are_pooled(dtype, nthreads, survivors, is_dense, monkeypatch):
+    narrow(monkeypatch)
     made, X = dying(200, at=0, survivors=survivors)
     net, features = network(made, dtype), X if is_dense else sp.csr_array(X)
     options = {"engine": "fused", "nthreads": nthreads, "deduplicate": False}
-    Y = gbdnn.infer(net, features, **options)
-    several = max(blocks for blocks, _ in reads) > 4
-    assert several == (nthreads == 1 and not is_dense), "sparse rows of several blocks in a call"
-    before = len(reads)
-    assert Y.isequal(gbdnn.infer(net, features, callback=lambda _: None, **options))
-    assert len(reads) == before
+    Y, stats = gbdnn.infer(net, features, **options), []
+    assert Y.isequal(gbdnn.infer(net, features, callback=stats.append, **options))
     found = Y.to_dense(fill_value=0)
     assert set(np.flatnonzero(found.any(axis=1))) == set(survivors)
     np.testing.assert_array_equal(found, dense_inference(made, X))
-
-
-@pytest.mark.parametrize("is_dense", [True, False])
-def test_each_thread_of_a_team_has_a_block(is_dense, reads):
-    """Of eight threads, four read rows and lead another one."""
-    made, X = dying(600, at=0, survivors=range(600))
-    features = X if is_dense else sp.csr_array(X)
-    gbdnn.infer(network(made, "FP32"), features, engine="fused", deduplicate=False, nthreads=8)
-    assert {threads for _, threads in reads} == {2}
-    assert max(blocks for blocks, _ in reads) >= 2
+    blocks = gbdnn.inference.per_layer(stats)["blocks"]
+    assert blocks[0] >= 200 / 16
+    assert not survivors or blocks[-1] <= len(survivors) / 16 + 2 * nthreads
 
 
 @pytest.mark.parametrize("engine", ["auto", "graphblas"])

@@ -27,8 +27,8 @@ from gbdnn.kernels import costs, dense_product, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.compiled import loading, table
 from gbdnn.kernels.compiled.record import CONSTANTS, address
-from gbdnn.kernels.equality import Equality
-from gbdnn.kernels.fused_chain import FusedChain, Lane, Stream
+from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
 from gbdnn.kernels.kernel import ChainLayers, LayerPlan
 from gbdnn.kernels.together import _ALONE, _Team
@@ -169,43 +169,50 @@ def networks(dtype, step):
             chain.write(Y, values, present if flag else None)
             rows = [each.values for each in chain.rows(Y, count, droppable=False)]
             assert all(np.isfinite(each).all() for each in (values[Y.inputs], *rows))
-        if at % 2 == 0:  # the chain without checks, and without positions
-            width = max(1, n // 2)
-            stream, lane = (
-                Stream(chain, chain, (9.0, 0.0)[at % 4 > 0]),
-                Lane(chain, width, watched=at % 4 > 0),
-            )
-            values, present = (np.empty((n, sizes[-1]), kind) for kind in (dtype, np.uint8))
-            stream.begin(X, width, 2, values, present if at % 4 else None)
-            while stream.call([lane]) == -2:
-                pass
-            assert np.isfinite(values).all()
-            assert lane.counts[0, 0] == n * (at % 4 > 0)
-        if n > 1:  # windows: rows, whose survivors are pooled or finished, then finished blocks
-            buffers = Buffers(dtype, 0, AlignedBlock, (chain.neurons, n))
-            for few in (0, n // 2, n):
-                given = {"width": n, "few": few, "tidy": at % 2, "threads": 1 + at % 3, "spare": 1}
-                made = chain.window(0, count, buffers, **given)
-                rows = sparse_rows(X) if AlignedBlock.is_filled else X
-                ends = [Y for _ in range(2) for Y in made.rows(rows, ids, n // 2 + 1)]
-                ends += made.end()
-                assert all(np.isfinite(Y.filled).all() for Y in ends)
-                find_equal([Y for Y in ends if len(Y.inputs)])
-                if sizes[0] == sizes[-1]:
-                    made = chain.window(0, count, buffers, **given)
-                    assert [*made.blocks(ends), *made.end()]
+        for answer in (False, True):  # the chain without checks
+            compute_run(chain, X if at % 4 > 1 else sparse_rows(X), at, positions, answer=answer)
         one, out = FusedSingle(single, single, infos, 0), np.empty(sizes[-1], dtype)
         assert one.run(X[0], out) == one.run(X[-1], out) == -1
         assert np.isfinite(out).all()
 
 
-def find_equal(blocks):
-    if blocks:
-        equality = Equality(blocks, 1)
-        marks = equality.marks(len(blocks))
-        inputs = np.arange(len(marks))
-        assert equality.pairs(inputs, inputs).all()
-        assert (marks == marks[::-1])[equality.pairs(inputs, inputs[::-1])].all()
+def compute_run(chain, X, at, positions, *, answer):
+    """Take rows through all layers, in one window or two, on virtual threads."""
+    layers, n, width = chain.layers, len(X.ids if hasattr(X, "ids") else X), 1 + at % 40
+    sizes, dtype = [layers.neurons(k) for k in range(layers.stop + 1)], chain.dtype
+    stops = [0, layers.stop] if answer or at % 3 == 0 else [*range(layers.stop + 1)]
+    merged = {"parents": np.arange(n), "stands": np.ones(n, np.int64), "always": True}
+    step, threads = min(n, width), 1 + at % 3
+    run = CompiledRun(
+        dtype, sizes, stops, width=width, blocks=-(-n // step) + 4 * threads, threads=threads,
+        few=width // 2, **merged if at % 5 else {},
+    )  # fmt: skip
+    degrees = np.zeros(n, np.int64)
+    run.set(degrees=degrees, ids=n)
+    if at % 2:
+        run.watch(np.ones(n, np.int64))
+    if answer:
+        values, present = np.zeros((n, sizes[-1]), dtype), np.zeros((n, sizes[-1]), np.uint8)
+        run.set(answer=values, present=present if at % 4 else None, clears=1)
+    run.load(chain, chain, (9.0, 0.0)[at % 4 > 0])
+    run.read([X], 0, n, -(-n // step) * step, step, position=positions[0])
+    status, clocks, spent = 0, np.zeros(threads), np.zeros((9, 3))
+    while status != CONSTANTS["COMPLETE"]:
+        run.set(limit=1 << 40)
+        status = loading.functions(dtype)["run_virtual"](run.record, clocks, spent)
+        assert status in (CONSTANTS["SIZED"], CONSTANTS["COMPLETE"])
+        if status == CONSTANTS["SIZED"]:
+            roots = run.record.kept.get("parents", np.arange(n)).copy()
+            while not (roots[roots] == roots).all():
+                roots = roots[roots]
+            indptr = np.zeros(n + 1, np.int64)
+            np.cumsum(degrees[roots], out=indptr[1:])
+            found = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], dtype)
+            run.set(offsets=indptr[:-1].copy(), roots=roots)
+            run.set(answer_columns=found[0], answer_values=found[1])
+    if not answer and degrees.any():
+        assert np.isfinite(found[1]).all()
+        assert found[0].max(initial=0) < sizes[-1]
 
 
 def dense_layer(W):

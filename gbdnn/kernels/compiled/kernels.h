@@ -79,70 +79,113 @@ struct threads {
     int64_t usual;  // size of the team that is meant
 };
 
-/* A thread's blocks in `stream`, and what it did. */
-struct lane {
-    real *Y, *Z;
-    int64_t stride;
-    int64_t *ids;  // one per input of a block
-    int64_t *scratch;  // as in `chain`
-    int64_t *done;  // entries of the answer; clock ticks of reading, all layers, and writing; a layer
-    const int64_t *statistics;  // as in `chain`
-};
-
-/* Dense inputs, which threads take through all layers in blocks of `width` inputs. */
-struct stream {
-    const struct plan *plan, *checked;  // the second one for blocks with larger features
-    int64_t layers, inputs, width;
-    int64_t blocks;  // of a call, at most
-    int64_t nrows, ncols;  // neurons of the first and of the last layer
-    int64_t row_stride, column_stride;  // of X
-    int64_t largest, infinite;  // bits of the largest feature for which no sum can leave the range
+/* Rows that a run reads: sparse ones, or dense ones if X is not null. */
+struct features {
+    const int64_t *indptr, *columns;
+    const real *values;
+    int64_t value_step;  // as in `fill`
     const real *X;
-    real *answer;  // C-ordered, inputs x ncols
-    uint8_t *present;  // of the same shape: whether a value is not 0; or null
-    int64_t *next;  // shared by the threads: first input of the next block
+    int64_t row_stride, column_stride;  // of X
 };
 
-/* The activations of `count` inputs and their numbers. Memory for activations can be exchanged. */
-struct block {
-    real *Y;
-    int64_t *ids;
+/* Columns of a block, or rows, that pass a window together. */
+struct piece {
+    int64_t at;  // number of the row, or of the block among the current ones
+    int64_t offset;  // the first one of the block's columns that stay
     int64_t count;
 };
 
-/* A thread's blocks in a window, and its work space. */
-struct lot {
-    struct block *Z;  // a second buffer
-    struct block *pool;  // of survivors; without memory if there are none
-    struct block *own, *done;  // `owned` blocks to use, and `finished` blocks
-    int64_t owned, finished;
+/* A thread of a run. */
+struct worker {
+    int64_t *Z;  // number of its second block
+    int64_t *pool;  // number of a block of survivors, or -1
     int64_t *scratch;  // as in `chain`
-    int64_t faulty;  // first layer with a sum that is not finite, or -1
+    int64_t *found;  // distinct marks; entries of a dense answer; ns of regrouping
 };
 
-/* Blocks of inputs on their way through layers `first` to `last` (exclusive) of a plan. Threads take
-   pieces: given blocks, or `step` rows. */
-struct window {
-    const struct plan *plan;
-    int64_t first, last;
-    int64_t stride, width;  // of all blocks
+/* All inputs on their way through the layers; see run.c. Blocks are numbers of places in `memory`, and
+   a slot is a column of any block. `places` are where blocks wait: before layer stops[0], stops[1], ...,
+   and after the last layer. */
+struct run {
+    // the layers in memory, from number `loaded` on, before `loaded_end`
+    const struct plan *plan, *checked;  // the second one for blocks with larger features
+    int64_t loaded, loaded_end;
+    const int64_t *positions;  // of the neurons before layer `loaded`
+    const int64_t *sizes;  // neurons before each layer, and after the last one
+    const int64_t *stops;  // ascending; the last one is the number of layers
+    const double *leaving;  // of places: the density below which blocks may leave
+    int64_t windows;  // number of stops - 1
+    // rows before layer `read_layer`, in parts of `part_rows`, that will wait at `read_place`
+    const struct features *parts;
+    const int64_t *row_ids;  // or null if the ids are the numbers of the rows
+    const int64_t *read_positions;
+    int64_t first_row, next_row, last_row;  // of all parts, where to go on, and their end
+    int64_t phase_row;  // where the present phase began
+    int64_t part_rows, step;  // rows of a part, and of a piece
+    int64_t more;  // whether further parts follow
+    int64_t read_layer, read_place;
+    int64_t largest, infinite;  // bits of the largest feature for which no sum can leave the range
+    int64_t limit;  // no window begins after this layer
+    // the answer: dense rows, or sparse ones, whose entries are counted before there is memory
+    real *answer;
+    uint8_t *present;  // as in `to_dense`
+    int64_t clears;  // whether rows of dead inputs are not zero yet
+    int64_t *degrees;  // of ids: number of entries
+    const int64_t *offsets;  // of ids: where their entries begin
+    const int64_t *roots;  // of ids: the id with the same entries; null while parts are extracted
+    int64_t ids;  // their number
+    int64_t *answer_columns;
+    real *answer_values;
+    // sizes
+    int64_t neurons, width, stride;  // of a block
     int64_t few;  // survivors of a block up to which they are pooled
-    int64_t nrows, ncols;  // neurons before the first and after the last layer
-    const int64_t *positions;  // of the neurons before the first layer
-    const struct block *given;  // or null
-    int64_t rows, step;  // number of rows, and of those per piece
-    int64_t value_step;  // as in `fill`
-    int64_t row_stride, column_stride;  // of X
-    const int64_t *indptr, *columns;  // sparse rows
-    const real *values;
-    const real *X;  // dense rows, or null
-    const int64_t *ids;  // of the rows
-    int64_t pieces;  // number of pieces up to the end of this call
-    int64_t *next;  // shared by the threads: numbers of pieces and of `spare` blocks taken
-    struct block *spare;
-    int64_t spares;
-    struct lot *lots;
+    int64_t blocks;
+    int64_t threads;  // for which pieces are cut
+    int64_t merges;  // 0 never, 1 if many inputs are equal, 2 always
+    int64_t shares;  // most inputs whose layers are divided among threads
+    // memory
+    real *memory;
+    int64_t *numbers;  // of slots: ids
+    int64_t *counts, *kept, *unread, *flagged, *repeated, *next;  // of blocks
+    int64_t *unused, *current, *finished;  // numbers of blocks
+    int64_t *heads, *waiting;  // of places: the first block, which has a next one, and their number
+    int32_t *keep, *repeats;  // of slots: columns that stay, and those with an equal mark before
+    uint64_t *marks;  // of slots
+    int64_t *leaders;  // of slots: slot of the first equal mark
+    uint8_t *differs;  // of slots
+    int64_t *table;  // of slots with distinct marks
+    int64_t table_size;  // a power of two
+    const uint64_t *factors;
+    int64_t *parents, *stands;  // of ids: the one that stands for it, and for how many it stands
+    int64_t census;  // whether the log has all counters, or only inputs
+    struct piece *pieces;
+    struct worker *workers;
+    int64_t *log;  // a record per piece, and per merge; or null
+    int64_t log_size, log_needed;
+    int64_t *counters;  // see below
+    // state
+    int64_t slice;  // ns after which the caller's thread returns
+    int64_t is_told;  // whether the caller has seen the status
+    int64_t is_open, phase, place, reading, piece_count, unused_count, currents, generation, in_place;
+    int64_t share_layer, share_block, share_count, asked;
+    int64_t *share_record;  // of the log
+    int64_t *alive;  // of shares and of inputs: nonzero activations
+    int64_t wanted;  // the layer to load, or where blocks may leave
+    int64_t faulty_layer, faulty_row;
 };
+
+/* Places in a run's counters, in cache lines of their own: the status, whether to stop, pieces that
+   nobody has taken, pieces completed, blocks finished, a lock, and numbers used of the log. */
+enum { STATUS = 0, STOP = 8, LEFT = 16, DONE = 24, FINISHES = 32, LOCK = 40, LOGGED = 48 };
+enum { COUNTERS = 56 };
+
+/* Values of the status, for which a call returns. */
+enum { RUNNING, READ, LOAD, LEAVE, SIZED, LOG, IDLE, COMPLETE, FAULT };
+
+/* A record of the log: its length, written at last, a layer and the number of those that follow,
+   inputs before and after them, ns of reading, computing and the rest; then five counters per layer,
+   as in `chain`. */
+enum { LENGTH, LAYER, LAYERS, BEFORE, AFTER, READING, COMPUTING, REST, RECORD };
 
 /* A block whose inputs are marked. */
 struct columns {
@@ -287,10 +330,9 @@ EXPORT int64_t open_team(void);
 EXPORT int64_t sleeping(struct team *team);
 EXPORT void assist(struct team *team, int64_t number);
 
-EXPORT int64_t stream(const struct stream *job, const struct lane *const *lanes, int64_t *found,
-                      const struct threads *threads);
-
-EXPORT int64_t pass(struct window *job, const struct threads *threads);
+EXPORT int64_t run(struct run *run, const struct threads *threads);
+EXPORT void leave_run(struct run *run, const struct threads *threads);
+EXPORT int64_t run_virtual(struct run *run, double *clocks, double *spent);
 
 EXPORT int64_t mark(struct marking *job, const struct threads *threads);
 EXPORT int64_t compare(struct pairs *job, const struct threads *threads);
@@ -465,6 +507,12 @@ void wait_for(int64_t *at, int64_t value);
    enough threads. */
 typedef void (*work_function)(void *job, int64_t thread);
 bool work_together(const struct threads *threads, work_function work, void *job);
+
+/* The same in two parts, between which the caller may come and go: let helpers of a team begin, and
+   wait for those that have begun. */
+void open_gate(const struct threads *threads, work_function work, void *job);
+void close_gate(const struct threads *threads);
+
 
 /* Wait until `nthreads` threads have called this; their earlier writes are visible afterwards.
    `state` holds two numbers a cache line apart, at first 0. */

@@ -102,6 +102,8 @@ class Record:
     array : ndarray, shape (n,)
         The structures.
     address : int
+    kept : dict
+        What the members were set to.
     """
 
     def __init__(self, kind: str, **members: Any) -> None:
@@ -109,14 +111,14 @@ class Record:
         self.set(**members)
 
     def _hold(self, array: np.ndarray) -> None:
-        self.array, self.address, self._kept = array, address(array), dict[Any, Any]()
+        self.array, self.address, self.kept = array, address(array), dict[Any, Any]()
         self._words, self._numbers = (array.view(kind).data for kind in "qd")
 
     def set(self, **members: Any) -> None:
         """Set members of the first structure."""
         # A call with few inputs sets ten members; by their names, NumPy takes 0.5 us for each.
         for name, value in members.items():
-            self._kept[name] = value
+            self.kept[name] = value
             at, is_real = _PLACES[self.array.dtype][name]
             if is_real:
                 self._numbers[at] = value
@@ -125,7 +127,7 @@ class Record:
 
     def hold(self, *kept: Any) -> None:
         """Keep objects as long as this record exists."""
-        self._kept[None] = kept
+        self.kept[None] = kept
 
     @classmethod
     def joined(cls, records: Sequence[Record | None]) -> Record:

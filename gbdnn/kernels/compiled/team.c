@@ -87,7 +87,7 @@ void assist(struct team *team, int64_t number)
     }
 }
 
-static void lead(const struct threads *threads, work_function work, void *job)
+void open_gate(const struct threads *threads, work_function work, void *job)
 {
     struct team *team = threads->team;
     team->count = threads->count;
@@ -100,11 +100,21 @@ static void lead(const struct threads *threads, work_function work, void *job)
         pthread_cond_broadcast(&team->begun);
         pthread_mutex_unlock(&team->mutex);
     }
+}
+
+void close_gate(const struct threads *threads)
+{
+    atomic_add(&threads->team->gate, 1);
+    wait_for(&threads->team->within, 0);
+}
+
+static void lead(const struct threads *threads, work_function work, void *job)
+{
+    open_gate(threads, work, job);
     work(job, 0);
     if (threads->all_needed)
-        wait_for(&team->completed, threads->count - 1);
-    atomic_add(&team->gate, 1);
-    wait_for(&team->within, 0);
+        wait_for(&threads->team->completed, threads->count - 1);
+    close_gate(threads);
 }
 
 /* A call for OpenMP's threads. */

@@ -1,0 +1,287 @@
+"""Inputs of a run on their way through the fused kernel, and what compiled code asks for.
+
+The windows, the threads and the merging of equal inputs are compiled code (``compiled/run.c``). It
+returns when it needs rows, other layers of a network on disk, or memory for a sparse answer, and
+where blocks may leave for the sparse kernel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels import costs
+from gbdnn.kernels.compiled.record import CONSTANTS
+from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.fused_run import CompiledRun
+from gbdnn.kernels.kernel import ChainLayers
+from gbdnn.kernels.overflow import non_finite
+from gbdnn.kernels.sparse import SPARSE
+from gbdnn.runtime.threads import share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gbdnn.arrays.answer import Answer
+    from gbdnn.arrays.sources import RowSource
+    from gbdnn.engine.loader import Loader
+    from gbdnn.engine.merge import Merged
+    from gbdnn.engine.plan import Plan
+    from gbdnn.engine.stats import Watch
+    from gbdnn.kernels.kernel import LayerPlan
+
+__all__ = ["FusedInputs", "balanced", "read_parts", "unchecked"]
+
+_FEW = 0.75  # share of a block's width below which survivors are pooled
+_NARROW = 32  # inputs below which a further thread does not help
+_AT_ONCE = 16  # blocks whose rows are read together
+
+
+class FusedInputs:
+    """The inputs of a run that wait in blocks of the fused kernel.
+
+    Parameters
+    ----------
+    plan : Plan
+    layers : sequence of LayerPlan
+    stops : sequence of int
+        Layers before which inputs wait: 0, ..., and the number of layers.
+    loader, merged, watch, sink
+        Those of the run.
+    inputs : int
+    is_dense : bool
+        Whether the features are an array, whose values are checked when they are read.
+    leave : callable
+        ``leave(k, rows)`` takes inputs that leave for the sparse kernel at layer `k`.
+
+    Attributes
+    ----------
+    rows : SparseRows, optional
+        The rows of all inputs, if the fused kernel computed all of a sparse answer.
+    """
+
+    def __init__(
+        self, plan: Plan, layers: Sequence[LayerPlan], stops: Sequence[int], loader: Loader,
+        merged: Merged | None, watch: Watch, sink: Answer, inputs: int, *, is_dense: bool,
+        leave: Callable[[int, SparseRows], None],
+    ) -> None:  # fmt: skip
+        self._plan, self._layers, self._stops, self._loader = plan, layers, stops, loader
+        self._merged, self._watch, self._sink, self._leave = merged, watch, sink, leave
+        self._is_dense, self._inputs = is_dense, inputs
+        self.rows: SparseRows | None = None
+        sizes, net = plan.sizes, plan.facts.net
+        self._step = balanced(inputs, sizes.width, sizes.workers)
+        fits = 4 * sizes.workers + sizes.waiting // sizes.block
+        self._run = CompiledRun(
+            net.dtype, [net.infos[0].nrows, *(info.ncols for info in net.infos)], stops,
+            width=sizes.width, threads=sizes.workers, few=int(_FEW * sizes.width),
+            blocks=min(fits, -(-inputs // self._step) + 9 * sizes.workers + 2),
+            leaving=np.array([self._leaving(k) for k in stops]),
+            always=plan.facts.deduplicate is True,
+            **(merged.arrays() if merged else {}),
+        )  # fmt: skip
+        # C marks the inputs of a dense answer.
+        self._degrees, self._pending = np.zeros(inputs, np.int64), list[SparseRows]()
+        self._run.set(degrees=self._degrees, ids=inputs)
+        if sink.is_array:
+            values, present = sink.arrays()
+            self._run.set(answer=values, present=present)
+        if watch.is_watched:
+            self._run.watch(watch.stands)
+
+    def held(self) -> dict[int, int]:
+        """Return the bytes of waiting blocks by layer."""
+        return {k: count * self._plan.sizes.block for k, count in self._run.held().items()}
+
+    def compute(
+        self, source: RowSource | None, first: int, k: int, limit: float, *, is_last: bool
+    ) -> None:
+        """Compute rows of a source from row `first` on, before layer `k`, and all waiting blocks.
+
+        They wait before the first stop after `limit`. `is_last` says that no other rows will come.
+        """
+        self._watch.kernels.add(FUSED.name)
+        asked = {name: CONSTANTS[name] for name in ("READ", "LOAD", "LEAVE", "SIZED", "FAULT")}
+        status, self._is_last = asked["READ"], is_last
+        if source is not None:
+            self._read(source, first, k)
+        while status in asked.values():
+            status = self._run.advance(limit, self._report)
+            self._add_pending()
+            if status == asked["READ"]:
+                self._read(source, int(self._run["last_row"]), k)
+            elif status == asked["LOAD"]:
+                self._load(int(self._run["wanted"]))
+            elif status == asked["LEAVE"]:
+                if self._left(int(self._run["wanted"])):
+                    limit = min(limit, self._stops[self._run["wanted"]])
+            elif status == asked["SIZED"]:
+                self._have_memory()
+            elif status == asked["FAULT"]:
+                self._raise(source)
+
+    def end(self) -> None:
+        """Tell what was written to a dense answer, and the time of finding equal inputs."""
+        entries, regrouping = self._run.spent
+        if self._sink.is_array and self._degrees.any():
+            self._sink.wrote(entries, np.flatnonzero(self._degrees))
+        self._watch.progress.spent(regrouping=regrouping / 1e9)
+
+    # What the run asks for
+
+    def _read(self, source: Any, first: int, k: int) -> None:
+        """Give rows to the run, as many as fit a share of the memory."""
+        sizes, began = self._plan.sizes, perf_counter()
+        parts, part, last = read_parts(source, first, self._step, sizes.workers, sizes.working // 8)
+        self._watch.progress.spent(reading=perf_counter() - began)
+        ids = source.ids[first:last] if isinstance(source, SparseRows) else None
+        chain = self._loader.around(k).chain
+        self._run.read(
+            parts, first, last, part, self._step, layer=k, position=chain.layers.position(k),
+            ids=None if ids is None else np.ascontiguousarray(ids, np.int64),
+            more=last < source.nrows,
+        )  # fmt: skip
+
+    def _load(self, k: int) -> None:
+        chain: Any = self._loader.around(k).chain
+        if self._is_dense:
+            self._run.load(chain, unchecked(chain), self._plan.facts.net.safe)
+        else:
+            self._run.load(chain)
+
+    def _left(self, place: int) -> bool:
+        """Let the blocks at a place leave as sparse rows, if that is required or pays."""
+        k, run, watch = self._stops[place], self._run, self._watch
+        blocks = [run.block(y, self._layers[k].info.nrows) for y in run.at(place)]
+        if not self._plan.leaves(self._layers[k].info, blocks):
+            run.set(asked=1)
+            return False
+        chain: Any = self._loader.around(k - 1).chain  # which has put the neurons in order
+        found = [
+            rows for Y in blocks for rows in chain.rows(Y, k, droppable=self._layers[k].droppable)
+        ]
+        rows = SparseRows.joined(found)
+        watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
+        run.take(place)
+        self._is_last = False
+        self._leave(k, rows)
+        return True
+
+    def _have_memory(self) -> None:
+        """Give memory for the sparse rows of blocks that have passed all layers."""
+        run, is_whole = self._run, self._is_last and not self._sink.has_rows
+        dtype, ncols = self._plan.facts.net.dtype, self._layers[-1].info.ncols
+        is_whole = (
+            is_whole and not run.held() and run["next_row"] == run["last_row"] and not run["more"]
+        )
+        roots, ids = None, None
+        if is_whole:
+            roots = self._merged.followed() if self._merged else None
+            degrees = self._degrees if roots is None else self._degrees[roots]
+        else:
+            ids = np.concatenate([run.block(y, 0).inputs for y in run.current()])
+            degrees = self._degrees[ids]
+        indptr = np.zeros(len(degrees) + 1, np.int64)
+        np.cumsum(degrees, out=indptr[1:])
+        offsets = indptr[:-1].copy()
+        if ids is not None:
+            offsets = np.zeros(self._inputs, np.int64)
+            offsets[ids] = indptr[:-1]
+        columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], dtype)
+        run.set(offsets=offsets, roots=roots, answer_columns=columns, answer_values=values)
+        rows = SparseRows(indptr.view(np.uint64), columns, values, ncols, ids)
+        if is_whole:
+            self.rows = rows
+        else:
+            self._pending.append(rows)
+
+    def _add_pending(self) -> None:
+        while self._pending:
+            self._sink.add(self._pending.pop())
+
+    def _raise(self, source: Any) -> None:
+        layer, row = (int(self._run[name]) for name in ("faulty_layer", "faulty_row"))
+        if layer < 0:
+            source.require_finite(row, row + self._step)
+        raise non_finite(layer, self._layers[layer].info)
+
+    def _leaving(self, k: int) -> float:
+        """Return the density of blocks before layer `k` from which they surely stay."""
+        if k == len(self._layers):
+            return 0.0
+        info, inputs = self._layers[k].info, 1 << 20
+        only, in_blocks = self._plan.only(info), FUSED.cost(info, inputs, 0)
+        if only is not None:
+            return 2.0 * only
+        density, elements = 1.0, inputs * info.nrows
+        while density > 1 / info.nrows:
+            entries = density * elements
+            if 2 * (SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries) < in_blocks:
+                break
+            density /= 2
+        return 2 * density
+
+    def _report(self) -> None:
+        """Tell what was computed since the last call."""
+        if self._watch.is_watched:
+            for pieces in self._run.log():
+                self._watch.pieces(pieces, FUSED.name, is_last=self._is_end(pieces))
+            self._watch.tell()
+
+    def _is_end(self, pieces: Any) -> bool:
+        return pieces.layer + pieces.counts.shape[1] == len(self._layers)
+
+
+def balanced(inputs: int, width: int, workers: int) -> int:
+    """Return a block width that gives each thread an equal share of the inputs."""
+    rounds = max(1, -(-inputs // (width * workers)))
+    if rounds > 8 or workers == 1:
+        return width
+    return min(width, max(_NARROW, -(-inputs // (rounds * workers * 16)) * 16))
+
+
+def unchecked(chain: FusedChain) -> FusedChain:
+    """Return the chain without checks of sums."""
+    layers = chain.layers
+    plans = [plan._replace(may_overflow=False) for plan in layers.plans]
+    return FusedChain(ChainLayers(layers.first, plans, layers.weights, layers.positions))
+
+
+def read_parts(
+    source: Any, first: int, step: int, workers: int, nbytes: float
+) -> tuple[list[Any], int, int]:
+    """Read rows of a source from row `first` on, in about `nbytes` bytes.
+
+    Returns
+    -------
+    parts : list of SparseRows or ndarray
+    part, last : int
+        Rows of each part but the last one, a multiple of `step`; and the end of the rows.
+    """
+    rest, dense = source.nrows - first, source.dense_rows
+    if isinstance(source, SparseRows):
+        return [source.sparse_rows(first, source.nrows)], -(-rest // step) * step, source.nrows
+    if dense is not None and source.is_as_is:
+        return [source.array[first:]], -(-rest // step) * step, source.nrows
+    size = source.dtype.itemsize
+    row = source.ncols * size if dense else source.nvals / source.nrows * (8 + size) + 8
+    last = min(source.nrows, first + max(step, int(nbytes / max(row, 1))))
+    workers = min(workers, costs.CALLERS)
+    fair = -(-(last - first) // (2 * workers * step)) * step
+    part = min(fair, _AT_ONCE * step)
+    starts = range(first, last, part)
+    found: list[Any] = [None] * len(starts)
+
+    def read(items: Iterator[int]) -> None:
+        for n in items:
+            start = starts[n]
+            found[n] = (dense or source.sparse_rows)(start, min(start + part, last))
+
+    context: Any = {} if dense else {"nthreads": 1, "chunk": 4096}
+    share(workers, deque(range(len(starts))), read, **context)
+    return found, part, last

@@ -1,0 +1,279 @@
+"""A compiled run: inputs through all layers of the fused kernel, on threads that need no Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gbdnn.kernels.blocks import AlignedBlock, scratch
+from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, address
+from gbdnn.kernels.equality import factors
+from gbdnn.kernels.together import in_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gbdnn.arrays.sparse_rows import SparseRows
+    from gbdnn.kernels.fused_chain import FusedChain
+
+__all__ = ["CompiledRun", "Piece", "WaitingBlock"]
+
+SLICE = 30_000_000  # ns of a compiled call, which cannot be interrupted
+SHARED = 64  # most inputs whose layers are divided among threads
+_PARTS = 64  # cache lines per worker and array
+
+_LOG = [CONSTANTS[name] for name in ("BEFORE", "AFTER", "READING", "COMPUTING", "REST")]
+
+
+class Piece(NamedTuple):
+    """What the log says of the pieces of a phase, or of a merge, which has no layers.
+
+    Attributes
+    ----------
+    layer : int
+        First layer.
+    counts : ndarray of int64, shape (pieces, layers, 5)
+        As for `gbdnn.engine.stats.layer_stats`.
+    before, left, reading, computing, rest : ndarray of int64, shape (pieces,)
+        Inputs before and after the layers, and ns.
+    """
+
+    layer: int
+    counts: np.ndarray
+    before: np.ndarray
+    left: np.ndarray
+    reading: np.ndarray
+    computing: np.ndarray
+    rest: np.ndarray
+
+
+class WaitingBlock(NamedTuple):
+    """A block that waits before a layer: its memory, and the inputs' ids."""
+
+    array: np.ndarray
+    neurons: int
+    inputs: np.ndarray
+    stride: int
+
+    @property
+    def filled(self) -> np.ndarray:
+        """The activations, neurons x inputs."""
+        return self.array[:, : len(self.inputs)]
+
+    @property
+    def flat(self) -> np.ndarray:
+        """The memory, one-dimensional."""
+        return self.array.reshape(-1)
+
+
+class CompiledRun:
+    """A ``struct run`` (see ``compiled/run.c``), whose arrays live as long as it does.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+    sizes : sequence of int
+        Neurons before each layer, and after the last one.
+    stops : sequence of int
+        Layers before which inputs may wait: 0, ..., and the number of layers.
+    width, blocks : int
+        Inputs of a block, and number of blocks: more than one per thread.
+    threads : int
+    leaving : ndarray, optional
+        For each stop the density of activations below which blocks may leave.
+    parents, stands : ndarray of int64, shape (inputs,), optional
+        Of each input, the one that stands for it, and for how many inputs it stands; to merge.
+    always : bool, default False
+        Whether to merge even if few inputs are equal.
+    """
+
+    def __init__(
+        self, dtype: np.dtype, sizes: Sequence[int], stops: Sequence[int], *, width: int,
+        blocks: int, threads: int, few: int = 0, leaving: np.ndarray | None = None,
+        parents: np.ndarray | None = None, stands: np.ndarray | None = None, always: bool = False,
+    ) -> None:  # fmt: skip
+        self.threads, self.width, self._dtype, self._stops = threads, width, dtype, list(stops)
+        neurons, slots, windows = max(sizes), blocks * width, len(stops) - 1
+        self._memory = AlignedBlock(blocks * neurons, width, dtype)
+        self._state = np.zeros((threads, _PARTS // 8), np.int64)
+        self._state[:, 0], self._state[:, 1] = np.arange(blocks - threads, blocks), -1
+        workers = np.zeros(threads, MEMBERS["worker"])
+        for n, name in enumerate(("Z", "pool", "found")):
+            workers[name] = address(self._state) + _PARTS * np.arange(threads) + 8 * n
+        self._scratch = [scratch(self._memory.stride) for _ in range(threads)]
+        workers["scratch"] = [address(each) for each in self._scratch]
+        self.counters = np.zeros(CONSTANTS["COUNTERS"], np.int64)
+        self.waiting = np.zeros(windows + 1, np.int64)
+        self._heads, unused = np.full(windows + 1, -1), np.arange(blocks)[::-1].copy()
+        unused[: blocks - threads] = unused[threads:].copy()
+        per_block = (
+            "counts",
+            "kept",
+            "unread",
+            "flagged",
+            "repeated",
+            "next",
+            "current",
+            "finished",
+        )
+        arrays: dict[str, Any] = {name: np.empty(blocks, np.int64) for name in per_block}
+        if parents is not None:
+            size = 1 << (2 * slots).bit_length()
+            arrays |= {
+                "keep": np.empty(slots, np.int32), "repeats": np.empty(slots, np.int32),
+                "marks": np.empty(slots, np.uint64), "leaders": np.empty(slots, np.int64),
+                "differs": np.empty(slots, np.uint8), "table": np.zeros(size, np.int64),
+                "table_size": size, "factors": factors(neurons), "parents": parents,
+                "merges": 1 + always,
+            }  # fmt: skip
+        if windows > 1:
+            arrays |= {
+                "pieces": np.empty((2 * blocks, 3), np.int64), "shares": min(SHARED, width),
+                "alive": np.zeros((threads, SHARED), np.int64),
+                "leaving": np.zeros(windows + 1) if leaving is None else leaving,
+            }  # fmt: skip
+        self.record = Record(
+            "run", sizes=np.array(sizes, np.int64), stops=np.array(stops, np.int64),
+            windows=windows, neurons=neurons, width=width, stride=self._memory.stride, few=few,
+            blocks=blocks, threads=threads, memory=self._memory, numbers=np.empty(slots, np.int64),
+            unused=unused, unused_count=blocks - threads, heads=self._heads, waiting=self.waiting,
+            stands=stands, workers=workers, counters=self.counters, slice=SLICE, **arrays,
+        )  # fmt: skip
+        self.set = self.record.set
+        self.begin()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.record.array[name][0]
+
+    # What the run reads and writes
+
+    def load(
+        self, chain: FusedChain, unchecked: FusedChain | None = None, largest: float = 0
+    ) -> None:
+        """Take the layers of a chain; those without checks for features up to `largest`."""
+        layers, plans = chain.layers, [(unchecked or chain).plan_of(tidy=True)]
+        bits = np.array([largest, np.inf], self._dtype).view(f"i{self._dtype.itemsize}").tolist()
+        position = layers.position(layers.first) if layers.first else None
+        self.set(
+            plan=plans[0], checked=chain.plan_of(tidy=True), loaded=layers.first,
+            loaded_end=layers.stop, positions=position,
+            largest=bits[0], infinite=bits[1],
+        )  # fmt: skip
+
+    def read(
+        self, parts: Sequence[SparseRows | np.ndarray], first: int, last: int, part: int, step: int,
+        *, layer: int = 0, ids: np.ndarray | None = None, position: np.ndarray | None = None,
+        more: bool = False,
+    ) -> None:  # fmt: skip
+        """Take rows `first` to `last` (exclusive), in parts of `part` rows, `step` per piece.
+
+        They are before layer `layer`; `position` is the order of its neurons. Without `ids`, those
+        are the numbers of the rows. `more` says that further ones follow.
+        """
+        place = next(k for k, stop in enumerate(self._stops) if stop > layer)
+        self.set(
+            parts=Record.joined([_rows(each, self._dtype) for each in parts]), row_ids=ids,
+            read_positions=position, first_row=first, next_row=first, last_row=last,
+            part_rows=part, step=step, more=int(more), read_layer=layer, read_place=place,
+        )  # fmt: skip
+
+    def watch(self, stands: np.ndarray | None, sizes: int = 1 << 16) -> None:
+        """Write a log, with all counters if `stands` is given."""
+        log, census = np.zeros(sizes, np.int64), int(stands is not None)
+        self.set(log=log, log_size=len(log), census=census)
+        if stands is not None:
+            self.set(stands=stands)
+        self._seen = 0
+
+    def begin(self) -> None:
+        """Begin another run like the last one, which is complete."""
+        self.counters[CONSTANTS["STATUS"]] = CONSTANTS["READ"]
+        self._state[:, 2:] = 0
+        self.set(is_told=1)
+
+    def advance(self, limit: float, between: Callable[[], object]) -> int:
+        """Compute until something is needed, or all windows up to layer `limit`; return the status.
+
+        ``between()`` is called every 30 ms.
+        """
+        self.set(limit=int(min(limit, 1 << 62)))
+        status = CONSTANTS["LOG"]
+        while status == CONSTANTS["LOG"]:
+            status = in_slices(self.record, self.threads, self._dtype, between)
+            if status == CONSTANTS["LOG"]:
+                size = max(2 * int(self["log_needed"]), int(self["log_size"]))
+                self.set(log=np.zeros(size, np.int64), log_size=size)
+                self.counters[CONSTANTS["LOGGED"]] = self._seen = 0
+        return status
+
+    # What it says
+
+    def log(self) -> Iterator[Piece]:
+        """Yield what was computed since the last call."""
+        log, end, head = (
+            self.record.kept["log"],
+            int(self.counters[CONSTANTS["LOGGED"]]),
+            CONSTANTS["RECORD"],
+        )
+        while self._seen < end and log[self._seen]:
+            length, layer = log[self._seen : self._seen + 2].tolist()
+            rows = log[self._seen : self._seen + (end - self._seen) // length * length]
+            rows = rows.reshape(-1, length)
+            others = np.flatnonzero((rows[:, 0] != length) | (rows[:, 1] != layer))
+            rows = rows[: others[0]] if len(others) else rows
+            self._seen += rows.size
+            yield Piece(layer, rows[:, head:].reshape(len(rows), -1, 5), *rows[:, _LOG].T)
+
+    @property
+    def spent(self) -> tuple[int, float]:
+        """Entries of a dense answer, and ns of finding equal inputs."""
+        return int(self._state[:, 3].sum()), float(self._state[:, 4].sum())
+
+    # Blocks that wait
+
+    def held(self) -> dict[int, int]:
+        """Return the number of waiting blocks by layer."""
+        found = zip(self._stops, self.waiting.tolist(), strict=True)
+        return {stop: blocks for stop, blocks in found if blocks}
+
+    def block(self, y: int, neurons: int) -> WaitingBlock:
+        """Return a block by its number."""
+        start, count = y * int(self["neurons"]), int(self.record.kept["counts"][y])
+        ids = self.record.kept["numbers"][y * self.width :][:count]
+        array = self._memory.whole[start : start + neurons]
+        return WaitingBlock(array, neurons, ids, self._memory.stride)
+
+    def current(self) -> list[int]:
+        """Return the numbers of the blocks whose sizes were returned."""
+        found: list[int] = self.record.kept["current"][: self["currents"]].tolist()
+        return found
+
+    def at(self, place: int) -> list[int]:
+        """Return the numbers of the blocks that wait at a place."""
+        found, y = list[int](), int(self._heads[place])
+        while y >= 0:
+            found.append(y)
+            y = int(self.record.kept["next"][y])
+        return found
+
+    def take(self, place: int) -> None:
+        """Give back the blocks that waited at a place."""
+        gone, unused = self.at(place), self.record.kept["unused"]
+        count = int(self["unused_count"])
+        unused[count : count + len(gone)] = gone
+        self.set(unused_count=count + len(gone))
+        self._heads[place], self.waiting[place] = -1, 0
+
+
+def _rows(given: SparseRows | np.ndarray, dtype: np.dtype) -> Record:
+    """Return rows as compiled code reads them."""
+    if isinstance(given, np.ndarray):
+        size, (row, column) = given.itemsize, given.strides
+        return Record("features", X=given, row_stride=row // size, column_stride=column // size)
+    values = given.values[:1] if given.is_iso else given.values
+    return Record(
+        "features", indptr=np.ascontiguousarray(given.indptr, np.uint64),
+        columns=np.ascontiguousarray(given.columns, np.uint64),
+        values=np.ascontiguousarray(values, dtype), value_step=int(not given.is_iso),
+    )  # fmt: skip
