@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import FEWER_ROWS, finite, floating, require_room
+from gbdnn.arrays.checks import FEWER_ROWS, finite, floating, require_room, whole_number
 from gbdnn.arrays.matrices import (
     as_held,
     as_matrix,
@@ -66,25 +66,35 @@ def categories(Y: Any) -> np.ndarray:
     return rows.astype(np.int64)
 
 
-def argmax(Y: Any) -> np.ndarray:
+def argmax(Y: Any, *, dead: int = 0) -> np.ndarray:
     """Return the column of each row's largest value; values that are not stored are 0.
 
     Parameters
     ----------
     Y : Matrix, SciPy sparse, 2-D ndarray or StoredFeatures, shape (inputs, neurons)
         As for `categories`, with at least one neuron.
+    dead : int, default 0
+        Returned for rows without entries other than 0, which have no largest value: those that
+        `categories` does not return. -1 distinguishes them from class 0.
 
     Returns
     -------
     ndarray of int64, shape (inputs,)
-        0-based; the first of equal values, as in `numpy.argmax`. 0 for rows without entries.
+        0-based; the first of equal values, as in `numpy.argmax`; `dead` for rows without entries.
 
     Examples
     --------
     >>> import numpy as np, gbdnn
     >>> gbdnn.argmax(np.array([[0.0, 2.0], [0.0, 0.0], [-1.0, 0.0], [-1.0, -0.5]]))
     array([1, 0, 1, 1])
+    >>> gbdnn.argmax(np.array([[0.0, 2.0], [0.0, 0.0]]), dead=-1)
+    array([ 1, -1])
     """
+    if dead := whole_number(dead, "dead", least=-1):
+        alive, columns = categories(Y), argmax(Y)
+        found = np.full(len(columns), dead)
+        found[alive] = columns[alive]
+        return found
     Y = as_held(Y, "Y")
     is_stored = is_source(Y)
     nrows, ncols = (Y.nrows, Y.ncols) if is_stored else shape_of(Y, "Y")

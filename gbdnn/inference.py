@@ -30,7 +30,7 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
-from gbdnn.arrays.sources import HyperRows, as_source, is_source
+from gbdnn.arrays.sources import HyperRows, as_source, is_source, require_columns
 from gbdnn.engine.plan import MEMORY, Engine, Plan, plan_of
 from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
@@ -444,6 +444,7 @@ def _rows_to_compute(net: Network, features: Any) -> tuple[Any, HyperRows | None
     hyper = HyperRows.of(features, net.dtype)
     if hyper is None or not len(net) or any(info.revives for info in net.infos):
         return features, None
+    require_columns(hyper.nrows, hyper.rows.ncols, net.infos[0].shape)
     return hyper.rows, hyper
 
 

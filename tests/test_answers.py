@@ -92,3 +92,17 @@ def test_an_answer_is_freed_with_its_last_reference(features):
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_argmax_of_rows_without_entries():
+    """They are class 0, or what the caller says; rows of negative values are not dead."""
+    Y = np.array([[0.0, 2], [0, 0], [-1, -2], [3, 0]])
+    held = gb.Matrix.from_dense(Y)
+    for each in (Y, sp.csr_array(Y), held, gb.Matrix.from_dense(Y, missing_value=0)):
+        np.testing.assert_array_equal(gbdnn.argmax(each), [1, 0, 0, 0])
+        np.testing.assert_array_equal(gbdnn.argmax(each, dead=-1), [1, -1, 0, 0])
+    hyper = gb.Matrix.from_coo([3, 10**6], [1, 0], [1.0, 2], nrows=2 * 10**6, ncols=3)
+    found = gbdnn.argmax(hyper, dead=7)
+    np.testing.assert_array_equal(found[[0, 3, 10**6]], [7, 1, 0])
+    with pytest.raises(errors.ArgumentError, match="dead must be at least -1"):
+        gbdnn.argmax(Y, dead=-2)

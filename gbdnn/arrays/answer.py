@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.checks import gib
 from gbdnn.arrays.sources import dense_pays
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
@@ -134,7 +135,7 @@ class Answer:
             needed = np.prod(self._shape, dtype=float) * (self._dtype.itemsize + 1)
             raise TooLargeError(
                 f"the result, {self._shape[0]} x {self._shape[1]} with many entries, needs"
-                f" {needed / 2**30:,.0f} GiB; use infer_batches or infer_to_store"
+                f" {gib(needed)} GiB; use infer_batches or infer_to_store"
             ) from err
 
     def matrix(self, followed: np.ndarray | None = None, nthreads: int = 1) -> gb.Matrix:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -159,16 +160,22 @@ def as_nthreads(n: Any, what: str = "nthreads") -> int | None:
 def as_bytes(x: Any, what: str = "memory") -> int:
     """Return a number of bytes, given as an integer or as text with a unit."""
     if not isinstance(x, str):
-        return whole_number(x, what, least=1)
+        return min(whole_number(x, what, least=1), sys.maxsize)
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?) *([a-z]*)", x.lower())
     if match is None or match[2] not in _UNITS:
         raise ArgumentError(f"{what}: {x!r} is not a size such as 1000000, 512MiB or 8GiB")
-    return whole_number(int(float(match[1]) * _UNITS[match[2]]), what, least=1)
+    return whole_number(int(min(float(match[1]) * _UNITS[match[2]], sys.maxsize)), what, least=1)
+
+
+def without_scalar(x: Any) -> Any:
+    """Return the value of a ``graphblas.Scalar``, and other objects as they are."""
+    return x.value if type(x).__module__ == "graphblas.core.scalar" else x
 
 
 def as_array(x: Any, what: str) -> np.ndarray:
     """Return a number, or a sequence or array of any rank, as an array of real numbers."""
     complete(x)
+    x = without_scalar(x)
     rows = x if isinstance(x, list | tuple) else [x]
     if any(isinstance(row, np.ma.MaskedArray) for row in rows):
         raise ArgumentTypeError(f"{what}: masked arrays are not supported; use filled(0)")
@@ -268,6 +275,11 @@ def are_finite(values: np.ndarray) -> bool:
     return bool(np.isfinite(total) or np.isfinite(values).all())
 
 
+def gib(nbytes: float) -> str:
+    """Return a number of bytes in GiB, as text; less than 10 GiB with two digits."""
+    return f"{nbytes / 2**30:.2g}" if nbytes < 10 << 30 else f"{nbytes / 2**30:,.0f}"
+
+
 FEWER_ROWS = "pass only those with entries, such as X[gbdnn.categories(X), :].new()"
 """The remedy of `require_room` for a matrix with many rows."""
 
@@ -279,7 +291,7 @@ def require_room(needed: int, what: str, remedy: str = "", *, share: float = 0.2
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory * share:
         raise TooLargeError(
-            f"{what} need {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f}"
+            f"{what} need {gib(needed)} GiB, but this machine has {gib(memory)}"
             f"{remedy and '; '}{remedy}"
         )
 

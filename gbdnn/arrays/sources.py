@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DenseRows", "HyperRows", "RowSource", "as_source", "dense_pays", "is_dense", "is_source",
+    "require_columns",
 ]  # fmt: skip
 
 DENSE = 1 / 16
@@ -203,13 +204,20 @@ def as_source(features: Any, dtype: np.dtype, layer: tuple[int, int] | None = No
     the first layer, if the features must fit one.
     """
     X = _source_of(features, dtype)
-    if layer is not None and X.ncols != layer[0]:
-        raise ShapeError(
-            f"features are {X.nrows} x {X.ncols}, but layer 0 is {layer[0]} x {layer[1]};"
-            f" pass features with {layer[0]} column{'s' * (layer[0] != 1)}"
-            f"{', such as the transpose' * (X.nrows == layer[0])}"
-        )
+    if layer is not None:
+        require_columns(X.nrows, X.ncols, layer)
     return X
+
+
+def require_columns(nrows: int, ncols: int, layer: tuple[int, int]) -> None:
+    """Raise ShapeError if features of a shape do not fit a first layer."""
+    if ncols != layer[0]:
+        raise ShapeError(
+            f"features are {nrows} x {ncols}, but layer 0 is {layer[0]} x {layer[1]};"
+            f" pass features with {layer[0]} column{'s' * (layer[0] != 1)}"
+            f"{', such as the transpose' * (nrows == layer[0])}"
+            f"{', or transpose the weights, as PyTorch stores them' * (ncols == layer[1])}"
+        )
 
 
 def is_source(x: Any) -> bool:

@@ -61,6 +61,9 @@ def info(
         facts["compiled kernels"] = compiled_kernels()
     elif path is None:
         raise ArgumentError("missing argument PATH; pass a path or --machine")
+    elif "=" in path.name and not path.exists():
+        name, _, value = path.name.partition("=")
+        raise ArgumentError(f"{path}: no such file; for an option, write --{name} {value}")
     elif path.is_file() and path.name.lower().endswith(TSV):
         _require_none({"--check": check} | of_networks, "a tsv file")
         facts = {"path": str(path), "format": "tsv", "kind": "features"} | _features(read_tsv(path))

@@ -441,7 +441,7 @@ class Plan(NamedTuple):
             "blocks": ", ".join(filter(None, blocks)),
             "equal inputs merged": "between windows of layers" + many if self.merges else "no",
             "memory": ", ".join(filter(None, memory)),
-            "expected": f"{'at most ' * may_die}{self.seconds:.3g} s",
+            "expected": f"{self.seconds:.3g} s{' if no input dies' * may_die}",
         }
 
     def _table(self) -> Table:

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_dtype, as_number, as_word, finite, whole_number
+from gbdnn.arrays.checks import (
+    as_array,
+    as_dtype,
+    as_number,
+    as_word,
+    finite,
+    whole_number,
+    without_scalar,
+)
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 from gbdnn.runtime.first_use import gb, shown
-from gbdnn.runtime.forks import cached_property
+from gbdnn.runtime.forks import cached_property, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,6 +110,8 @@ class LayerInfo:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
+    __getstate__ = state_of
+
     @property
     def info(self) -> LayerInfo:
         """The properties of this layer, without a reference to its weights."""
@@ -184,6 +194,7 @@ def layer_rows(infos: Sequence[LayerInfo]) -> list[tuple[str, str, str, str]]:
 
 
 def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:
+    clip = without_scalar(clip)
     if clip is None:
         return None
     if isinstance(clip, bool) or not isinstance(clip, int | float | np.integer | np.floating):

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_callable, whole_number
+from gbdnn.arrays.checks import (
+    as_dtype,
+    as_list,
+    as_word,
+    require_callable,
+    whole_number,
+    without_scalar,
+)
 from gbdnn.arrays.labels import aligned_weights
 from gbdnn.arrays.matrices import as_features, as_held, dtype_of, is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
@@ -412,6 +419,7 @@ def _require_matrices(what: str, options: dict[str, Any]) -> None:
 
 def _one_bias_per_layer(bias: Any, layers: int) -> list[Any]:
     """Return one bias per layer; a number is used for all layers."""
+    bias = without_scalar(bias)
     if bias is None:
         return [0.0] * layers
     if isinstance(bias, int | float | np.number) or (

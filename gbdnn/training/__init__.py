@@ -4,6 +4,7 @@
 epochs, `gbdnn.kernels.steps` computes minibatches, and `checkpoint` stores the resulting `run`.
 """
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.runtime.optional import require
@@ -47,6 +48,8 @@ __all__ = [
     "initialized",
     "with_ends",
 ]
+if find_spec("sklearn") is None:  # `from gbdnn.training import *` takes what there is
+    __all__ = [name for name in __all__ if not name.startswith("Sparse")]
 __dir__ = __all__.copy  # dir() lists the public names only
 
 _ESTIMATORS = "gbdnn.training.estimators"

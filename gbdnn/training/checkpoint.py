@@ -6,6 +6,7 @@ the description and all arrays.
 
 from __future__ import annotations
 
+import copyreg
 import json
 from dataclasses import asdict, is_dataclass, replace
 from types import FunctionType
@@ -188,7 +189,8 @@ def _content(x: Any, seen: dict[int, Any]) -> str:
         left, right = "[]" if type(x) is list else "()"
         return f"{name}{left}{', '.join(sorted(found) if name else found)}{right}"
     try:
-        made = x.__reduce_ex__(4)
+        reduce = copyreg.dispatch_table.get(type(x))  # of regular expressions and ufuncs
+        made = x.__reduce_ex__(4) if reduce is None else reduce(x)
     except TypeError as err:
         raise ArgumentError(f"checkpoint= cannot compare {shown(x)} with another: {err}") from err
     if isinstance(made, str):

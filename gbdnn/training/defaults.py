@@ -23,23 +23,38 @@ _INPUTS = 200_000  # of all epochs
 _DEGREE, _FEW = 20, 4
 
 
-def network(sizes: list[int], density: float | None, **options: Any) -> Network:
+def network(
+    sizes: list[int], density: float | None, *, least: float | None = None, **options: Any
+) -> Network:
     """Return a network with 20 (n + m) edges for a layer of n x m, unless `density` is given.
 
-    Parameters are those of `erdos_renyi`. Warn about layers with few edges per neuron.
+    With `least`, it has this density, or as much more as gives each neuron enough edges. Other
+    parameters are those of `erdos_renyi`. Warn about layers with few edges per neuron.
     """
-    if density is None:
-        shapes = list(pairwise(sizes))
-        most = max(1, sum(n * m for n, m in shapes))
-        density = min(1.0, _DEGREE * sum(n + m for n, m in shapes) / most)
+    shapes = list(pairwise(sizes))
+    most, ends = max(1, sum(n * m for n, m in shapes)), max(1, sum(n + m for n, m in shapes))
+    if density is None and least is None:
+        density = min(1.0, _DEGREE * ends / most)
+    elif density is None:
+        # The share of a layer in all edges: uniform ones, or by its neurons (ERK).
+        is_uniform = options.get("distribution") == "uniform"
+        shares = ((n * m / most if is_uniform else (n + m) / ends) for n, m in shapes)
+        needed = [max(1, _enough(*each)) for each in shapes]
+        edges = max(each / share for each, share in zip(needed, shares, strict=True))
+        density = min(1.0, max(least or 0.0, 1.01 * edges / most))
     net = erdos_renyi(sizes, density, **options)
     for k, info in enumerate(net.infos):
-        if info.edges < min(_FEW, info.nrows / 4) * info.ncols:
+        if info.edges < _enough(*info.shape):
             warn(
                 f"layer {k} has {info.edges / info.ncols:.2g} edges per neuron, too few to"
                 " learn from most features; pass a larger density"
             )
     return net
+
+
+def _enough(n: int, m: int) -> float:
+    """Return the number of edges from which a layer of n x m learns from most features."""
+    return min(_FEW, n / 4) * m
 
 
 def epochs(inputs: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -289,7 +289,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     """
 
     hidden: Any = (128, 64)
-    density: float | None = 0.1
+    _least: ClassVar[float | None] = 0.1
     _defaults = (0.005, 0.3)
 
     @property

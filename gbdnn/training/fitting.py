@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -43,10 +43,10 @@ __all__ = ["SparseEstimator", "all_or_nothing", "described", "plain"]
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024); regressor: (128, 64)
     Neurons of the hidden layers; ``()`` for none.
-density : float or None, default None; regressor: 0.1
-    Edges divided by possible edges, over the whole network; 1 is a dense network. None: 20 (n + m)
-    edges for a layer of n x m, or all if that is more: about 20 edges per neuron in large networks,
-    and dense small ones.
+density : float, optional
+    Edges divided by possible edges, over the whole network; 1 is a dense network. Default: 20
+    (n + m) edges for a layer of n x m, or all if that is more: about 20 edges per neuron in large
+    networks, and dense small ones; regressor: 0.1, or more if a layer of few inputs needs it.
 distribution : {"erk", "uniform"}, default "erk"
     Distribution of the edges over the layers; see `erdos_renyi`.
 epochs : int, optional
@@ -113,6 +113,8 @@ class SparseEstimator(BaseEstimator):
 
     _defaults = defaults.ADAM  # learning rate and weight decay
     hidden: Any = (1024, 1024)
+    _least: ClassVar[float | None] = None  # density unless it is given
+
     density: float | None = None
     _: KW_ONLY
     distribution: str = "erk"
@@ -212,7 +214,7 @@ class SparseEstimator(BaseEstimator):
         distribution: Any = self.distribution
         return defaults.network(
             [inputs, *self._structure["hidden"], outputs], self.density, distribution=distribution,
-            seed=seed, dtype=self.dtype,
+            seed=seed, dtype=self.dtype, least=self._least,
         )  # fmt: skip
 
     def _structural(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gbdnn.errors import ArgumentError
 from gbdnn.kernels.trainable import TrainableLayer, edges_of, layer_of
 from gbdnn.model.network import Network
 from gbdnn.model.tables import Table
-from gbdnn.runtime.forks import cached_property
+from gbdnn.runtime.forks import cached_property, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -213,6 +213,8 @@ class TrainingRun:
 
     stopped: bool = False
     """Whether `patience` or the callback ended training before the last epoch."""
+
+    __getstate__ = state_of
 
     @cached_property
     def network(self) -> Network:

@@ -286,3 +286,38 @@ def test_a_module_that_another_thread_is_importing(name, monkeypatch):
     assert infer([W], X).nvals
     assert gbdnn.graph.propagate(W, W).any()
     assert len(gbdnn.io.from_torch({"weight": W, "bias": np.zeros(3)}, activation="relu")) == 1
+
+
+def test_advice_on_shapes():
+    hyper = gb.Matrix.from_coo([0, 5, 9], [1, 2, 3], 1.0, nrows=10**6, ncols=7)
+    with pytest.raises(errors.ShapeError, match=r"are 1000000 x 7, .*features with 8 columns$"):
+        gbdnn.infer([np.eye(8)], hyper)
+    with pytest.raises(errors.ShapeError, match=r"3 columns, or transpose the weights, as PyT"):
+        gbdnn.infer([np.ones((3, 5))], np.ones((2, 5)))
+    with pytest.raises(errors.ShapeError, match=r"with 3 columns, such as the transpose$"):
+        gbdnn.infer([np.ones((3, 5))], np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("memory", ["1" + "0" * 400, 10**400, "1" + "0" * 300 + "GiB"])
+def test_more_memory_than_there_is(memory):
+    net, X = [np.eye(3)], np.eye(3)
+    np.testing.assert_array_equal(gbdnn.infer(net, X, memory=memory).to_dense(0.0), X)
+    assert "memory" in repr(gbdnn.plan(net, X, memory=memory))
+    gbdnn.graph.infer(net, X, X, memory=memory)
+
+
+def test_little_memory_is_not_shown_as_none(monkeypatch):
+    pages = {"SC_PHYS_PAGES": 2**16, "SC_PAGE_SIZE": 2**12}
+    monkeypatch.setattr("os.sysconf", pages.__getitem__)
+    with pytest.raises(MemoryError, match=r"alone need 0.25 GiB, but this machine has 0.25"):
+        gbdnn.Layer(gb.Matrix(float, 2**25, 3))
+
+
+def test_scalars_of_graphblas_are_numbers():
+    bias, clip = gb.Scalar.from_value(-0.5), gb.Scalar.from_value(0.25)
+    expected = gbdnn.infer([np.eye(3)], np.ones((2, 3)), bias=-0.5, clip=0.25)
+    assert gbdnn.infer([np.eye(3)], np.ones((2, 3)), bias=bias, clip=clip).isequal(expected)
+    assert gbdnn.infer([np.eye(3)], np.ones((2, 3)), bias=[bias], clip=clip).isequal(expected)
+    assert gbdnn.Layer(np.eye(3), bias, clip=clip) == gbdnn.Layer(np.eye(3), -0.5, clip=0.25)
+    with pytest.raises(errors.ArgumentTypeError, match="bias"):
+        gbdnn.Layer(np.eye(3), gb.Scalar(float))

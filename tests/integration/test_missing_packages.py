@@ -40,6 +40,10 @@ for loss in ("squared_error", "cross_entropy", "binary_cross_entropy"):
     y = np.arange(4) if loss == "cross_entropy" else X
     gbdnn.train(net, X, y, loss=loss, epochs=1)
 assert gbdnn.graph.spmm(net[0].W, X).sum() == 4
+for name in dir(gbdnn):
+    if type(getattr(gbdnn, name)) is type(gbdnn) and name != "torch":
+        exec(f"from gbdnn.{name} import *")
+assert GroupLasso is gbdnn.training.GroupLasso
 """
 
 

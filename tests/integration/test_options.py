@@ -313,6 +313,7 @@ TABLE = {
          "optimizer": training.SGD(1e-30), "epochs": 5}, "seed": 1,
          "callback": lambda record: True, "checkpoint": WATCH},
     ),
+    "argmax": (lambda **options: seen(gbdnn.argmax(X * (Y > 2)[:, None], **options)), {"dead": -1}),
     "per_layer": (
         lambda **options: len(gbdnn.inference.per_layer(layer_records(), **options)), {"layers": 5},
     ),

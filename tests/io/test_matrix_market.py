@@ -1,5 +1,6 @@
 """Networks from and to folders of Matrix Market files."""
 
+import contextlib
 import gzip
 
 import numpy as np
@@ -133,6 +134,14 @@ def test_integers_are_read_exactly(tmp_path, value, dtype):
     (layer,) = io.read_matrix_market(tmp_path)
     assert layer.dtype == gbdnn.Layer(np.eye(2), dtype=dtype).dtype
     assert layer.weights.to_coo()[2].tolist() == [-value]
+    if dtype == "FP64":
+        for dtype in ("FP64", "FP32"):
+            expected = contextlib.nullcontext()
+            if dtype == "FP32":
+                expected = pytest.raises(errors.ArgumentError, match=r"-16777217 is above 2\*\*24")
+            with expected:
+                io.read_matrix_market(tmp_path, dtype=dtype)
+        assert io.read_features(tmp_path / "w1.mtx").dtype == "INT64"
 
 
 REAL, INTEGER = f"{HEAD} coordinate real general\n", f"{HEAD} coordinate integer general\n"

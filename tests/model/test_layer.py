@@ -9,6 +9,7 @@ from oracles import case
 
 import gbdnn
 from gbdnn import Layer, Network
+from gbdnn.training.checkpoint import identity
 
 W = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
 
@@ -173,3 +174,34 @@ def test_an_input_without_entries_revives_by_a_bias_alone(bias, rule, activation
 def test_weights_in_the_orientation_of_pytorch_are_noticed():
     with pytest.raises(gbdnn.errors.ShapeError, match="as PyTorch stores them, or reverse"):
         gbdnn.Network([np.ones((4, 3)), np.ones((2, 4))])
+
+
+def test_what_is_kept_for_reuse_is_no_state():
+    """Pickles and copies made while other threads use an object would be of half of it."""
+    layer = Layer(np.eye(3), 0.5)
+    run = gbdnn.train([Layer(np.eye(3))], np.eye(3), [0, 1, 2], epochs=1)
+    for thing, use in ((layer, "revives"), (layer.info, "revives"), (run, "network")):
+        before, state = pickle.dumps(thing), thing.__reduce_ex__(4)[2]
+        getattr(thing, use)
+        assert pickle.dumps(thing) == before
+        assert use not in state
+        assert state is not thing.__dict__
+        assert use not in vars(pickle.loads(before))  # noqa: S301
+        assert identity(thing) == identity(pickle.loads(before))  # noqa: S301
+
+
+def test_a_network_is_pickled_while_other_threads_use_it():
+    """The pickler meets an object that uses the network, as another thread would."""
+
+    class Using:
+        def __reduce__(self):
+            for info in net.infos:
+                assert info.revives in (True, False)
+            gbdnn.infer(net, np.eye(3))
+            return list, ()
+
+    net = gbdnn.Network([Layer(np.eye(3), k) for k in range(3)])
+    for layer in net:
+        vars(layer)["using"] = Using()
+    found = pickle.loads(pickle.dumps(net))  # noqa: S301
+    np.testing.assert_array_equal(gbdnn.compile(found)(np.eye(3)), gbdnn.compile(net)(np.eye(3)))

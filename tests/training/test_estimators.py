@@ -318,12 +318,10 @@ def test_every_storage_of_a_matrix_gives_the_same(kind):
         assert kind(**TINY).fit(other, y).network_.isequal(expected.network_)
 
 
-@pytest.mark.parametrize(
-    "kind", [SparseClassifier, lambda *args, **TINY: SparseRegressor(*args, None, **TINY)]
-)
-def test_the_default_density_follows_the_sizes(kind):
+def test_the_default_density_of_a_classifier_follows_the_sizes():
     for hidden, edges in (((32,), 64 * 32 + 32 * 10), ((1024, 1024), 20 * (64 + 10 + 4 * 1024))):
-        model = kind(hidden, epochs=1, random_state=0, n_jobs=1).fit(X, np.eye(10)[Y].astype(int))
+        model = SparseClassifier(hidden, epochs=1, random_state=0, n_jobs=1)
+        model.fit(X, np.eye(10)[Y].astype(int))
         assert model.run_.layers[0].info.shape == (64, hidden[0])
         found = sum(len(each.numbers) for each in model.run_.layers)
         assert found == pytest.approx(edges, rel=0.02)
@@ -448,6 +446,17 @@ gbdnn.training.SparseClassifier
     assert 'pip install "gbdnn[sklearn]"' in done.stderr
     with pytest.raises(AttributeError, match="no attribute 'SparseNonsense'"):
         gbdnn.training.SparseNonsense  # noqa: B018
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("distribution", ["erk", "uniform"])
+@pytest.mark.parametrize("hidden", [(64,), (128, 64), (2048,), (4,), ()])
+@pytest.mark.parametrize("features", [1, 3, 10, 64])
+def test_the_default_density_of_a_regressor_is_enough(hidden, features, distribution):
+    rows = np.random.default_rng(0).random((20, features))
+    model = SparseRegressor(hidden, distribution=distribution, epochs=1).fit(rows, rows[:, 0])
+    possible = sum(info.nrows * info.ncols for info in model.network_.infos)
+    assert 0.09 * possible < sum(len(layer.numbers) for layer in model.run_.layers) <= possible
 
 
 @BOTH

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import re
 from collections import OrderedDict, deque
 from functools import partial
 from importlib.util import find_spec
@@ -266,6 +267,8 @@ DIFFERENT = [
     ({1: 0}, {"1": 0}),
     (np.array([[1], [2, 3]], object), np.array([[1], [2, 4]], object)),
     (np.random.default_rng(0), np.random.default_rng(1)),
+    (re.compile("a"), re.compile("a", re.IGNORECASE)),
+    (np.add, np.multiply),
     (1, True),
     (np.float32(1), np.float64(1)),
     (Custom(1).adjust, Custom(2).adjust),

@@ -151,10 +151,10 @@ def read_matrix_market(
         elif bias is not None:
             raise ArgumentError(f"bias= cannot be combined with the file {_bias_file(file)}")
         activation: Activation = "identity" if identity else "relu"
+        clipped: dict[str, Any] = {"activation": activation, "clip": None if identity else clip}
+        exact = {"dtype": np.dtype(np.float64)} if dtype is None and W.dtype == np.int64 else {}
         with naming(file):
-            layers.append(
-                Layer(W, b, activation=activation, clip=None if identity else clip, **options)
-            )
+            layers.append(Layer(W, b, **clipped, **options | exact))
     return Network(layers)
 
 
@@ -286,7 +286,7 @@ def parse(data: bytes, path: Path) -> Any:
     """Return the content of a file as a COO array or an ndarray.
 
     Values are float64; float32 if the second line is ``%%GraphBLAS type float``, or if all values
-    are integers that it represents exactly; int8 for a pattern.
+    are integers that it represents exactly, int64 for other integers; int8 for a pattern.
     """
     head = _head(data, path)
     indices = [Index("row", head.shape[0], "the number of rows")]
@@ -349,11 +349,11 @@ def _head(data: bytes, path: Path) -> _Head:
 
 
 def _integers(values: np.ndarray, path: Path) -> np.ndarray:
-    """Return integers as float32 if it represents all of them."""
+    """Return integers as float32 if it represents all of them, else as int64."""
     if (np.rint(values) != values).any() or np.abs(values).max(initial=0) >= 2**53:
         raise FormatError(f"{path}: a value is not an integer below 2^53")
     single = values.astype(np.float32)
-    return single if (single == values).all() else values
+    return single if (single == values).all() else values.astype(np.int64)
 
 
 def _tidied(text: bytes) -> Iterator[bytes]:

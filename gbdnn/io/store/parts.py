@@ -169,7 +169,9 @@ def _remove_run(folder: Path) -> None:
 def _difference(run: dict[str, str], other: dict[str, str]) -> str:
     """Describe how another run differs from this one, or return an empty string."""
     differences = [
-        f"different {name}" if name in _HASHES else f"{name} {other.get(name)}, not {mine}"
+        f"different {name}: other values, dtype or kind of matrix"
+        if name in _HASHES
+        else f"{name} {other.get(name)}, not {mine}"
         for name, mine in run.items()
         if other.get(name) != mine
     ]
