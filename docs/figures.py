@@ -9,7 +9,6 @@ machine; the figure of times says on which machine it was measured.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -22,9 +21,6 @@ from gbdnn.gallery import digits, features_from_images
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.reorder import orders
 from gbdnn.runtime.topology import described
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 FOLDER = Path(__file__).parent / "_static"
 NEURONS, LAYERS, INPUTS = 1024, 120, 6000
@@ -46,7 +42,8 @@ def life() -> Figure:
     right.set(ylim=(0, 1.05), title="density of the inputs alive")
     for axes in (left, right):
         axes.set(xscale="log")
-        _by_layer(axes)
+        axes.set_xlabel("number of layers computed")
+        axes.xaxis.set_major_formatter("{x:.0f}")
         axes.set_xticks([1, 2, 5, 10, 20, 50, 120], minor=False)
         axes.xaxis.set_minor_formatter(NullFormatter())
     return figure
@@ -55,16 +52,16 @@ def life() -> Figure:
 def compaction() -> Figure:
     """Draw inputs computed and inputs alive: blocks keep dead inputs until compaction pays."""
     kept, first = _totals(deduplicate=False), 24
-    after = np.arange(1, first + 1)
+    layers = np.arange(first)
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     axes = figure.subplots()
-    axes.step(after, kept["inputs"][:first], "k-", where="mid", label="computed in the layer")
+    axes.step(layers, kept["inputs"][:first], "k-", where="mid", label="computed in the layer")
     before = np.concatenate(([INPUTS], kept["alive"][: first - 1]))
-    axes.step(after, before, ":", color="0.35", where="mid", label="alive before the layer")
+    axes.step(layers, before, ":", color="0.35", where="mid", label="alive before the layer")
     axes.set(ylabel="inputs", yscale="log")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend()
-    _by_layer(axes)
+    axes.set_xlabel("layer")
     return figure
 
 
@@ -130,11 +127,6 @@ def _totals(*, deduplicate: bool) -> dict[str, np.ndarray]:
     net = gbdnn.radixnet(NEURONS, LAYERS)
     gbdnn.infer(net, X, engine="full", deduplicate=deduplicate, callback=add)
     return sums
-
-
-def _by_layer(axes: Axes) -> None:
-    axes.set_xlabel("layer, from 1")
-    axes.xaxis.set_major_formatter("{x:.0f}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from gbdnn.challenge import published
 
@@ -77,6 +77,7 @@ def _read(name: str) -> dict[str, Any]:
 def beside() -> Figure:
     """Return the bars of the README: seconds of gbdnn and of other programs on two threads."""
     found = [each for each in _read("results.toml")["beside"] if each["group"] == "engines"]
+    found.sort(key=lambda each: each["two"])
     figure = Figure(figsize=(5.2, 0.5 * len(found) + 0.6), layout="constrained")
     axes = figure.subplots()
     for at, each in enumerate(found):
@@ -84,10 +85,15 @@ def beside() -> Figure:
         color = OURS if ours else THEIRS
         look = {"facecolor": "white" if once else color, "edgecolor": color}
         axes.barh(at, each["two"], height=0.36, hatch="////" if once else None, **look)
+        low, high = each["two_range"]
+        axes.errorbar(
+            each["two"], at, xerr=[[each["two"] - low], [high - each["two"]]], color="k", capsize=2,
+            linewidth=0.8,
+        )  # fmt: skip
         weight = "bold" if ours else "normal"
         name = each["program"].replace("`", "")
         axes.text(0, at - 0.24, name, weight=weight, va="bottom", size=9)
-        axes.text(each["two"], at, f" {each['two']:#.3g} s", va="center", weight=weight, size=9)
+        axes.text(high, at, f" {each['two']:#.3g} s", va="center", weight=weight, size=9)
     axes.set(xlim=(0, 1.15 * max(each["two"] for each in found)), ylim=(len(found) - 0.6, -0.75))
     axes.set_xlabel("seconds on two threads (less is better)", loc="left")
     axes.set_yticks([])
@@ -130,7 +136,10 @@ def density() -> Figure:
     figure.axes[0].set_ylabel(
         "speed relative to the best of\nPyTorch, ONNX Runtime, OpenVINO, LIBXSMM"
     )
-    figure.axes[0].legend(fontsize=8, loc="upper right")
+    handles, _ = figure.axes[0].get_legend_handles_labels()
+    faint = {"color": "0.5", "marker": "o", "markersize": 4, "alpha": 0.45, "linewidth": 0}
+    handles += [Line2D([], [], label="a network; lines: geometric means", **faint)]
+    figure.axes[0].legend(handles=handles, fontsize=8, loc="upper right")
     return figure
 
 
@@ -161,6 +170,7 @@ def times() -> Figure:
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter("{x:.0f}")
             axes.yaxis.set_major_formatter("{x:,g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
         panels[0].set_ylabel("seconds for 60,000 inputs")
         lines = [
             Line2D([], [], color=OURS, marker="o", linewidth=2.4, label="gbdnn, 2 cores"),
