@@ -20,7 +20,6 @@ from gbdnn.arrays.checks import (
 )
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 from gbdnn.runtime.first_use import gb, shown
-from gbdnn.runtime.forks import cached_property, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,8 +109,6 @@ class LayerInfo:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    __getstate__ = state_of
-
     @property
     def info(self) -> LayerInfo:
         """The properties of this layer, without a reference to its weights."""
@@ -135,7 +132,7 @@ class LayerInfo:
         """The largest absolute bias of a neuron, or 0 without neurons."""
         return max(abs(self.lowest_bias), abs(self.highest_bias))
 
-    @cached_property
+    @property
     def revives(self) -> bool:
         """Whether an input without entries can have entries after this layer.
 

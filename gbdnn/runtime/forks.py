@@ -16,7 +16,7 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["cached_property", "importing", "renewed", "state_of"]
+__all__ = ["cached_property", "importing", "renewed"]
 
 _locks: WeakSet[Any] = WeakSet()
 T = TypeVar("T")
@@ -41,16 +41,6 @@ class cached_property(functools.cached_property[T]):  # noqa: N801
         super().__init__(func)
         if hasattr(self, "lock"):
             renewed(self.lock)
-
-
-def state_of(x: object) -> dict[str, Any]:
-    """Return the state of an object to pickle or compare: a copy, without cached properties."""
-    kind = type(x)
-    return {
-        name: value
-        for name, value in dict(vars(x)).items()
-        if not isinstance(getattr(kind, name, None), cached_property)
-    }
 
 
 def _renew() -> None:

@@ -24,7 +24,7 @@ _DEGREE, _FEW = 20, 4
 
 
 def network(
-    sizes: list[int], density: float | None, *, least: float | None = None, **options: Any
+    sizes: list[int], density: float | None, *, least: float = 0.0, **options: Any
 ) -> Network:
     """Return a network with 20 (n + m) edges for a layer of n x m, unless `density` is given.
 
@@ -33,15 +33,10 @@ def network(
     """
     shapes = list(pairwise(sizes))
     most, ends = max(1, sum(n * m for n, m in shapes)), max(1, sum(n + m for n, m in shapes))
-    if density is None and least is None:
-        density = min(1.0, _DEGREE * ends / most)
-    elif density is None:
-        # The share of a layer in all edges: uniform ones, or by its neurons (ERK).
-        is_uniform = options.get("distribution") == "uniform"
-        shares = ((n * m / most if is_uniform else (n + m) / ends) for n, m in shapes)
-        needed = [max(1, _enough(*each)) for each in shapes]
-        edges = max(each / share for each, share in zip(needed, shares, strict=True))
-        density = min(1.0, max(least or 0.0, 1.01 * edges / most))
+    if density is None:
+        # ERK gives a layer a share of all edges in proportion to n + m.
+        degree = max(_enough(n, m) / (n + m) for n, m in shapes) if least else _DEGREE
+        density = min(1.0, max(least, 1.01 * degree * ends / most))
     net = erdos_renyi(sizes, density, **options)
     for k, info in enumerate(net.infos):
         if info.edges < _enough(*info.shape):
@@ -54,7 +49,7 @@ def network(
 
 def _enough(n: int, m: int) -> float:
     """Return the number of edges from which a layer of n x m learns from most features."""
-    return min(_FEW, n / 4) * m
+    return max(1, min(_FEW, n / 4)) * m
 
 
 def epochs(inputs: int) -> int:

@@ -289,7 +289,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     """
 
     hidden: Any = (128, 64)
-    _least: ClassVar[float | None] = 0.1
+    _least: ClassVar[float] = 0.1
     _defaults = (0.005, 0.3)
 
     @property

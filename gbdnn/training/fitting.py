@@ -113,7 +113,7 @@ class SparseEstimator(BaseEstimator):
 
     _defaults = defaults.ADAM  # learning rate and weight decay
     hidden: Any = (1024, 1024)
-    _least: ClassVar[float | None] = None  # density unless it is given
+    _least: ClassVar[float] = 0.0  # density unless it is given
 
     density: float | None = None
     _: KW_ONLY

@@ -105,16 +105,14 @@ class CrossEntropy:
         """Return the loss of each input; see `Loss`."""
         z = answer.astype(np.float64)
         z -= z.max(axis=1, keepdims=True)
-        with np.errstate(under="ignore"):
-            return np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
+        return np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``(softmax(Y) - onehot) / inputs``; see `Loss`."""
-        with np.errstate(under="ignore"):
-            z = np.exp(answer - answer.max(axis=1, keepdims=True))
-            z /= z.sum(axis=1, keepdims=True)
-            z[np.arange(len(z)), targets] -= 1
-            return z / answer.dtype.type(max(1, len(z)))
+        z = np.exp(answer - answer.max(axis=1, keepdims=True))
+        z /= z.sum(axis=1, keepdims=True)
+        z[np.arange(len(z)), targets] -= 1
+        return z / answer.dtype.type(max(1, len(z)))
 
     def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return whether each input's largest output is its label; see `Loss`."""
@@ -141,13 +139,11 @@ class SquaredError:
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the loss of each input; see `Loss`."""
-        with np.errstate(under="ignore"):
-            return np.mean((answer.astype(np.float64) - targets) ** 2, axis=1)
+        return np.mean((answer.astype(np.float64) - targets) ** 2, axis=1)
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``2 (Y - y) / outputs / inputs``; see `Loss`."""
-        with np.errstate(under="ignore"):
-            return (answer - targets) * answer.dtype.type(2 / max(1, answer.size))
+        return (answer - targets) * answer.dtype.type(2 / max(1, answer.size))
 
 
 @dataclass(frozen=True)
@@ -175,14 +171,12 @@ class BinaryCrossEntropy:
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the loss of each input; see `Loss`."""
         z = answer.astype(np.float64)
-        with np.errstate(under="ignore"):
-            return (np.logaddexp(0, z) - targets * z).sum(axis=1)
+        return (np.logaddexp(0, z) - targets * z).sum(axis=1)
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the gradient, ``(1 / (1 + exp(-Y)) - y) / inputs``; see `Loss`."""
-        with np.errstate(under="ignore"):
-            probabilities = np.exp(-np.logaddexp(0, -answer))
-            return (probabilities - targets) / answer.dtype.type(max(1, len(answer)))
+        probabilities = np.exp(-np.logaddexp(0, -answer))
+        return (probabilities - targets) / answer.dtype.type(max(1, len(answer)))
 
     def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return whether the signs of an input's outputs are its labels; see `Loss`."""

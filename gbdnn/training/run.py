@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from gbdnn.errors import ArgumentError
 from gbdnn.kernels.trainable import TrainableLayer, edges_of, layer_of
 from gbdnn.model.network import Network
 from gbdnn.model.tables import Table
-from gbdnn.runtime.forks import cached_property, state_of
+from gbdnn.runtime.forks import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -214,7 +214,8 @@ class TrainingRun:
     stopped: bool = False
     """Whether `patience` or the callback ended training before the last epoch."""
 
-    __getstate__ = state_of
+    def __getstate__(self) -> dict[str, Any]:  # without the cached network
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def network(self) -> Network:

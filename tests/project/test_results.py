@@ -202,7 +202,9 @@ def test_numbers_in_sentences(docs):
     least, *_, most = waiting("active", "full", "fused")
     in_pages(f"take {lagraph:.2f} of the time under `passive`", "scaling")
     in_pages(f"changes little ({low:.2f} to {high:.2f} of the time)", "scaling")
-    in_pages(f"the other two take {least:.1f} to {most:.1f} times as long", "scaling")
+    in_pages(
+        f"the full and the fused kernel take {least:.1f} to {most:.1f} times as long", "scaling"
+    )
     rules = {(cell["density"], cell["rule"]): cell["accuracy"]
              for cell in tables.read("training-accuracy")["cells"]}  # fmt: skip
     lower = [f"{rules[100, 'fixed'] - rules[each]:.1f}"

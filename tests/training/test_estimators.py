@@ -449,12 +449,11 @@ gbdnn.training.SparseClassifier
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("distribution", ["erk", "uniform"])
 @pytest.mark.parametrize("hidden", [(64,), (128, 64), (2048,), (4,), ()])
 @pytest.mark.parametrize("features", [1, 3, 10, 64])
-def test_the_default_density_of_a_regressor_is_enough(hidden, features, distribution):
+def test_the_default_density_of_a_regressor_is_enough(hidden, features):
     rows = np.random.default_rng(0).random((20, features))
-    model = SparseRegressor(hidden, distribution=distribution, epochs=1).fit(rows, rows[:, 0])
+    model = SparseRegressor(hidden, epochs=1).fit(rows, rows[:, 0])
     possible = sum(info.nrows * info.ncols for info in model.network_.infos)
     assert 0.09 * possible < sum(len(layer.numbers) for layer in model.run_.layers) <= possible
 
