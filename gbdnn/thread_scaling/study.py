@@ -194,8 +194,8 @@ class Scaling:
             spins = [r["program"] for r in rows if r["computation"] < _ACCEPTABLE]
             found = [f"{self._warning}: no conclusions are drawn."]
             remedy = "threads that spin while they wait lose their cores to other programs"
-            names = ", ".join(dict.fromkeys(spins))
-            return found + [f"{names}: {remedy}; try OMP_WAIT_POLICY=passive."] * bool(spins)
+            which = ", ".join(dict.fromkeys(spins))
+            return found + [f"{which}: {remedy}; try OMP_WAIT_POLICY=passive."] * bool(spins)
         rounds = min((row["rounds"] for row in rows), default=_LEAST)
         if rounds < _LEAST:
             return [f"{rounds} round{'s'[: rounds > 1]}: conclusions need {_LEAST} or more."]
