@@ -1,6 +1,5 @@
 from functools import cache
 from itertools import pairwise
-from typing import get_args
 
 import graph_oracle as oracle
 import graphblas as gb
@@ -10,6 +9,7 @@ import scipy.sparse as sp
 
 import gbdnn
 from gbdnn import errors, graph
+from gbdnn.engine.plan import engines
 from gbdnn.kernels import dense_product, gather, ranges
 from gbdnn.runtime import threads
 
@@ -68,7 +68,7 @@ def engine(request):
     return request.param
 
 
-@pytest.mark.parametrize("engine", get_args(gbdnn.inference.Engine))
+@pytest.mark.parametrize("engine", engines())
 @pytest.mark.parametrize("how", ["sum", "max", "min"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_agrees_with_the_oracle(engine, dtype, how):
