@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
-import threading
-from concurrent.futures import Future
+import sys
+from _queue import SimpleQueue  # gevent replaces that of `queue`
 from contextlib import AbstractContextManager, nullcontext, suppress
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import ForkError
@@ -96,19 +96,31 @@ def started(work: Callable[[], object]) -> int:
     RuntimeError
         No thread can be started.
     """
-    begun: Future[int] = Future()
+    begun: SimpleQueue[Any] = SimpleQueue()
 
     def run() -> None:
         try:
             unbind()
         except BaseException as error:  # raised in the thread that waits
-            begun.set_exception(error)
+            begun.put(error)
             return
-        begun.set_result(threading.get_native_id())
+        begun.put(_thread.get_native_id())
         work()
 
-    threading.Thread(target=run, name="gbdnn", daemon=True).start()
-    return begun.result()
+    _of_threads("start_new_thread")(run, ())
+    found = begun.get()
+    if isinstance(found, BaseException):
+        raise found
+    return int(found)
+
+
+def _of_threads(name: str) -> Any:
+    """Return a function of `_thread`, which gevent replaces by one of greenlets.
+
+    While a thread waits in compiled code, none of its greenlets runs.
+    """
+    gevent = sys.modules.get("gevent.monkey")
+    return gevent.get_original("_thread", name) if gevent else getattr(_thread, name)
 
 
 def move_elsewhere(ids: Iterable[int], before: set[int]) -> set[int]:
@@ -229,7 +241,7 @@ class _Call:
         self._work, self._stop, self._errors, self._helper = work, stop, errors, helper
         self._number, self._has_begun = number, False
         self._claim: dict[str, object] = {}  # "by": the run of the call, or whoever withdrew it
-        self._end = renewed(threading.Lock())
+        self._end = renewed(_of_threads("allocate_lock")())
         self._end.acquire()
         self.has_ended = False
 

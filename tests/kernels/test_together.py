@@ -1,5 +1,6 @@
 """Calls of compiled code on several threads, and the helpers that take part in them."""
 
+import _thread
 import ctypes
 import os
 import threading
@@ -47,15 +48,15 @@ def test_a_call_ends_after_its_helpers():
 
 
 def test_threads_of_the_system_are_used_as_far_as_they_can_be_started(monkeypatch):
-    started, start = [], threading.Thread.start
+    started, start = [], _thread.start_new_thread
 
-    def limited(thread):
+    def limited(work, arguments):
         if len(started) == 2:
             raise RuntimeError("can't start new thread")
-        started.append(thread)
-        start(thread)
+        started.append(work)
+        start(work, arguments)
 
-    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setattr(_thread, "start_new_thread", limited)
     function, job = empty_job()
     assert [together.startable(n) for n in (1, 8, 3)] == [1, 3, 3]
     together.together(8, function, job)
@@ -70,12 +71,12 @@ def test_threads_of_the_system_are_used_as_far_as_they_can_be_started(monkeypatc
 
 
 def test_calls_for_which_no_thread_can_be_started_keep_nothing(monkeypatch, teams):
-    def fail(_):
+    def fail(*_):
         raise RuntimeError("can't start new thread")
 
     function, job = empty_job()
     monkeypatch.setattr(together, "_unused", [])
-    monkeypatch.setattr(threading.Thread, "start", fail)
+    monkeypatch.setattr(_thread, "start_new_thread", fail)
     for _ in range(3):
         together.together(4, function, job)
         assert together.startable(4) == 1
@@ -146,8 +147,8 @@ def test_a_forked_child_starts_helpers(teams):
 def test_any_numbers_of_threads_need_few_helpers(teams):
     """Calls with more blocks have more threads."""
     function, job = empty_job()
-    before = threading.active_count()
+    before = _thread._count()
     for _ in range(2):
         for threads in range(2, 17):
             together.together(threads, function, job)
-    assert threading.active_count() - before == 1 + 3 + 7 + 15
+    assert _thread._count() - before == 1 + 3 + 7 + 15
