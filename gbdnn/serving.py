@@ -106,9 +106,10 @@ class CompiledNetwork:
         x = as_dense(x, "features", self._dtype) if type(x) is not np.ndarray else x
         rows = x[np.newaxis] if x.ndim == 1 else x
         if rows.ndim != 2 or rows.shape[1] != self._nrows:
+            remedy = f"; reshape({len(x)}, -1) gives each input a row" if x.ndim > 2 else ""
             raise ShapeError(
                 f"features must have shape (inputs, {self._nrows}), or ({self._nrows},) for one"
-                f" input, not {x.shape}"
+                f" input, not {x.shape}{remedy}"
             )
         shape = len(rows), self._ncols
         values = None if out is None else self._writable(out, x, shape[2 - x.ndim :]).reshape(shape)

@@ -178,7 +178,8 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
     except AttributeError as err:
         raise ArgumentError(f"{what}: invalid SciPy array: {err}") from err
     if len(shape) != 2:
-        raise ShapeError(f"{what} must have two dimensions, not shape {shape}")
+        remedy = f"; reshape({shape[0]}, -1) gives each input a row" if len(shape) > 2 else ""
+        raise ShapeError(f"{what} must have two dimensions, not shape {shape}{remedy}")
     return int(shape[0]), int(shape[1])
 
 

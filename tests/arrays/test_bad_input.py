@@ -321,3 +321,12 @@ def test_scalars_of_graphblas_are_numbers():
     assert gbdnn.Layer(np.eye(3), bias, clip=clip) == gbdnn.Layer(np.eye(3), -0.5, clip=0.25)
     with pytest.raises(errors.ArgumentTypeError, match="bias"):
         gbdnn.Layer(np.eye(3), gb.Scalar(float))
+
+
+@pytest.mark.parametrize("call", [infer, lambda layers, X: gbdnn.compile(layers)(X)])
+def test_features_of_images_before_they_are_flat(call):
+    """A model with a Flatten takes them; its network has rows."""
+    X = np.ones((5, 1, 2, 3), "f4")
+    with pytest.raises(errors.ShapeError, match=r"\(5, 1, 2, 3\); reshape\(5, -1\) gives each"):
+        call([np.eye(6, dtype="f4")], X)
+    assert call([np.eye(6, dtype="f4")], X.reshape(5, -1)).shape == (5, 6)

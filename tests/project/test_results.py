@@ -175,6 +175,14 @@ def test_numbers_in_sentences(docs):
 
     steps = span([tables.over_best(cell["ms"]) for cell in tables.read("training-steps")["cells"]])
     in_pages(steps, "training", "when-to-use")
+    layers = [cell["ms"] for cell in tables.read("sparse-linear")["cells"]]
+    best = [
+        min(t for name, t in ms.items() if "torch" in name or name == "sparselab") for ms in layers
+    ]
+    in_pages(
+        span([t / ms["sparse_sequential"] for t, ms in zip(best, layers, strict=True)]),
+        "when-to-use",
+    )
     cells = [cell["s"] for cell in tables.read("graph")["cells"]]
     ratios = [tables.over_best(s) for s in cells]
     in_pages(f"gbdnn is {span(ratios)} as fast as the fastest other", "graph")
