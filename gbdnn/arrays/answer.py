@@ -12,7 +12,6 @@ maps, which return to the system at once. The rows of small answers are copied o
 from __future__ import annotations
 
 import mmap
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from gbdnn.arrays.sources import dense_pays
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
 from gbdnn.runtime.first_use import gb
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import new_lock
 from gbdnn.runtime.ownership import owned
 from gbdnn.runtime.threads import share
 
@@ -71,7 +70,7 @@ class Answer:
         self._added: list[SparseRows] = []
         self._copied: list[SparseRows] = []
         self._written: list[np.ndarray] = []
-        self._lock = renewed(threading.Lock())
+        self._lock = new_lock()
         if self._to_array:
             self._allocate()  # early: memory of the call before can be used again
 

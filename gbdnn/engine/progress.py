@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ class RunProgress:
     """
 
     def __init__(self, *, is_watched: bool = True) -> None:
-        self._lock, self.is_watched = renewed(threading.Lock()), is_watched
+        self._lock, self.is_watched = new_lock(), is_watched
         self._edges = np.empty(0, np.int64)
         self.done = self._inputs = self._passed = 0
         self.kernels, self.seconds = dict[str, int](), dict[str, float]()

@@ -12,7 +12,6 @@ arXiv:1905.00416.
 from __future__ import annotations
 
 from math import prod
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import complete, shown
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -232,7 +231,7 @@ class _Generator:
         self._random = np.random.RandomState(seed)
         # Group g's permutation is drawn from state g - 1; the first group is not permuted.
         self._states = [self._random.get_state()]
-        self._lock = renewed(Lock())
+        self._lock = new_lock()
 
     def __call__(self, k: int, /) -> Layer:
         neurons, _, dtype = self._arguments

@@ -15,7 +15,6 @@ GraphBLAS release it with `free`.
 from __future__ import annotations
 
 import ctypes
-import threading
 from functools import cache
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy as np
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels.compiled.record import address
 from gbdnn.runtime.first_use import gb
-from gbdnn.runtime.forks import cached_property, renewed
+from gbdnn.runtime.forks import cached_property, new_lock
 from gbdnn.runtime.ownership import owned
 
 __all__ = [
@@ -202,7 +201,7 @@ class Buffers:
         self._make, self._shape = make, shape
         self._shapes: dict[int, tuple[int, int]] = {}  # by id of the block
         self._idle: list[Any] = []
-        self._lock = renewed(threading.Lock())
+        self._lock = new_lock()
         self.allocated = 0
 
     def get(self, neurons: int, width: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -14,7 +13,7 @@ from gbdnn.arrays.matrices import as_columns, as_held, dtype_of, is_graphblas, s
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
 from gbdnn.runtime.first_use import complete, gb, is_object
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +34,7 @@ class Prepared:
     """
 
     def __init__(self) -> None:
-        self._lock = renewed(threading.RLock())
+        self._lock = new_lock("RLock")
         self._made: dict[tuple[Any, ...], Any] = {}
 
     def once(self, prepare: Callable[..., T], of: Any, *how: Any, most: int | None = None) -> T:

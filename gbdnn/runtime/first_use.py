@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import cores
-from gbdnn.runtime.forks import importing, renewed
+from gbdnn.runtime.forks import importing, new_lock
 from gbdnn.runtime.signals import from_handler
 
 __all__ = ["COMPLETION", "complete", "gb", "is_object", "shown", "will_use"]
@@ -127,7 +126,7 @@ if TYPE_CHECKING:
 else:
     gb = _package
 
-COMPLETION = renewed(threading.RLock())
+COMPLETION = new_lock("RLock")
 """Held while accessing a caller's object that may have pending work."""
 
 _WITHOUT_OPERANDS = {"Matrix", "Vector", "Scalar"}

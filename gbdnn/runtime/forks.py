@@ -7,23 +7,24 @@ gbdnn's imports on first use hold the lock `importing`, and a fork waits for it.
 
 from __future__ import annotations
 
+import _thread
 import functools
 import os
-import threading
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["cached_property", "importing", "renewed"]
+__all__ = ["cached_property", "importing", "new_lock", "of_threads", "renewed"]
 
 _locks: WeakSet[Any] = WeakSet()
 T = TypeVar("T")
 
 
 def renewed(lock: T) -> T:
-    """Return a lock of `threading` after arranging that it is free in every forked child.
+    """Return a lock after arranging that it is free in every forked child.
 
     Only the thread that forks exists in the child, so a lock held by another one would stay held.
     """
@@ -31,7 +32,25 @@ def renewed(lock: T) -> T:
     return lock
 
 
-importing = renewed(threading.RLock())
+def new_lock(kind: str = "allocate_lock") -> Any:
+    """Return a lock, reentrant if `kind` is "RLock", that is free in every forked child.
+
+    It is a lock of threads also where gevent has replaced them: those of greenlets do not work
+    between threads.
+    """
+    return renewed(of_threads(kind)())
+
+
+def of_threads(name: str) -> Any:
+    """Return a function of `_thread` as it was before gevent replaced it.
+
+    While a thread waits in compiled code, none of its greenlets runs.
+    """
+    gevent = sys.modules.get("gevent.monkey")
+    return gevent.get_original("_thread", name) if gevent else getattr(_thread, name)
+
+
+importing = new_lock("RLock")
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801

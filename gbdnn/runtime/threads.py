@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
-import sys
 from _queue import SimpleQueue  # gevent replaces that of `queue`
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import is_binding, usable
 from gbdnn.runtime.first_use import gb, will_use
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import new_lock, of_threads
 
 if TYPE_CHECKING:
     from collections import deque
@@ -107,20 +106,11 @@ def started(work: Callable[[], object]) -> int:
         begun.put(_thread.get_native_id())
         work()
 
-    _of_threads("start_new_thread")(run, ())
+    of_threads("start_new_thread")(run, ())
     found = begun.get()
     if isinstance(found, BaseException):
         raise found
     return int(found)
-
-
-def _of_threads(name: str) -> Any:
-    """Return a function of `_thread`, which gevent replaces by one of greenlets.
-
-    While a thread waits in compiled code, none of its greenlets runs.
-    """
-    gevent = sys.modules.get("gevent.monkey")
-    return gevent.get_original("_thread", name) if gevent else getattr(_thread, name)
 
 
 def move_elsewhere(ids: Iterable[int], before: set[int]) -> set[int]:
@@ -241,7 +231,7 @@ class _Call:
         self._work, self._stop, self._errors, self._helper = work, stop, errors, helper
         self._number, self._has_begun = number, False
         self._claim: dict[str, object] = {}  # "by": the run of the call, or whoever withdrew it
-        self._end = renewed(_of_threads("allocate_lock")())
+        self._end = new_lock()
         self._end.acquire()
         self.has_ended = False
 

@@ -30,7 +30,7 @@ from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.run import infer_network
 from gbdnn.errors import ArgumentError, MissingFileError
 from gbdnn.model.network import Network
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import new_lock
 from gbdnn.runtime.threads import engaged, restored
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
     )
 
 
-_READING = renewed(threading.Lock())  # one thread of a worker reads, the others wait for it
+_READING = new_lock()  # one thread of a worker reads, the others wait for it
 
 
 def _network(sent: NetworkSource | Network, memory: int) -> Network:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from gbdnn.io.reading import valid_fields
 from gbdnn.io.store.folder import INDEX, Reader, finish, writing
 from gbdnn.io.store.shards import read_rows, write_rows
 from gbdnn.runtime.first_use import shown
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import new_lock
 
 if TYPE_CHECKING:
     import os
@@ -199,7 +198,7 @@ class StoredFeatures:
         with valid_fields(reader.path / INDEX):
             self._parse()
         self._last: tuple[int, SparseRows] | None = None
-        self._lock = renewed(Lock())
+        self._lock = new_lock()
 
     def _parse(self) -> None:
         """Set the attributes from the index."""
@@ -219,7 +218,7 @@ class StoredFeatures:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._last, self._lock = None, renewed(Lock())
+        self._last, self._lock = None, new_lock()
 
     def __repr__(self) -> str:
         nrows, ncols = self.shape

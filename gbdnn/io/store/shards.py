@@ -11,7 +11,6 @@ import re
 import secrets
 import stat
 from contextlib import suppress
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.files import whole_file
 from gbdnn.io.reading import foreign_errors, read_errors
 from gbdnn.io.store.fingerprints import checksum, checksum_of_file
-from gbdnn.runtime.forks import renewed
+from gbdnn.runtime.forks import new_lock
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ class ShardReader:
                 raise FormatError(f"{folder}: the index names {shard['file']!r}, not a shard")
         self.folder, self._shards, self._verify = folder, shards, verify
         self._opened: dict[int, Any] = {}
-        self._opening = [renewed(Lock()) for _ in shards]
+        self._opening = [new_lock() for _ in shards]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardReader, (self.folder, self._shards, self._verify)  # opens no file
