@@ -169,21 +169,30 @@ def on_threads(nthreads: int, work: Callable[[int], object], *, stop: Callable[[
             raise
     errors: list[BaseException] = []
     calls = [_Call(work, k, stop, errors, helper) for k, helper in enumerate(helpers, 1)]
-    own, is_over = [0], False
-    while not is_over:  # again after each exception, also of Ctrl-C
-        try:
-            for call in calls:
-                call.begin()
-            if errors:
-                stop()
-            if own:
-                work(own.pop())
-            for call in calls:
-                call.withdraw()
-                call.wait()
-            is_over = True
-        except BaseException as error:
-            errors.append(error)
+    own = [0]
+
+    def end_all() -> None:
+        nonlocal errors
+        while True:  # again after each exception, also of Ctrl-C
+            try:
+                for call in calls:
+                    call.begin()
+                if errors:
+                    stop()
+                if own:
+                    work(own.pop())
+                for call in calls:
+                    call.withdraw()
+                    call.wait()
+                return
+            except BaseException as error:
+                errors += [error]
+
+    try:
+        end_all()
+    except BaseException as error:  # a second Ctrl-C, after the first one was caught
+        errors += [error]
+        end_all()
     try:
         if errors:
             raise errors[0]

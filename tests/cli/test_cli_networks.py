@@ -114,6 +114,10 @@ def test_info_of_features_and_categories(made, tmp_path):
     assert (facts["kind"], facts["count"]) == ("categories", 3)
 
 
+def test_info_of_an_option_without_its_sign():
+    fails("info", "memory=1", match="for an option, write --memory 1")
+
+
 def test_info_of_the_machine():
     facts = json.loads(well("info", "--machine", "--json"))
     assert facts["machine"]["cores"] >= 1

@@ -247,3 +247,12 @@ def test_a_network_without_layers_stores_nothing(tmp_path):
     with pytest.raises(ArgumentTypeError, match=r"no layers; use gbdnn\.save"):
         gbdnn.infer_to_store([], X, tmp_path / "Y")
     assert not (tmp_path / "Y").exists()
+
+
+def test_the_same_values_in_another_kind_of_matrix_are_other_features(tmp_path):
+    """Their sums may round differently."""
+    sparse = pytest.importorskip("scipy.sparse").csr_array(X)
+    stopped(tmp_path / "Y", 20)
+    message = "different features: other values, dtype or kind of matrix"
+    with pytest.raises(OutputError, match=message):
+        gbdnn.infer_to_store(NET, sparse, tmp_path / "Y", batch=10)

@@ -108,24 +108,31 @@ class Interrupter:
         return self
 
 
-def test_no_call_runs_on_after_an_interrupt_at_any_line():
+@pytest.mark.parametrize("is_second", [False, True])
+def test_no_call_runs_on_after_an_interrupt_at_any_line(is_second):
     """Memory that other threads use is freed when `on_threads` has returned."""
     for n in range(1, 500):
-        begun, ended = [], []
+        begun, ended, all_begun = [], [], Barrier(3)
 
-        def work(k, begun=begun, ended=ended):
+        def work(k, begun=begun, ended=ended, all_begun=all_begun):
             begun.append(k)
+            if is_second:
+                all_begun.wait(60)
             if k:
                 sleep(0.01)
             ended.append(k)
+            if is_second and not k:
+                raise KeyboardInterrupt
 
-        with Interrupter(n, threads), suppress(KeyboardInterrupt):
+        interrupter = Interrupter(n, threads)
+        with suppress(KeyboardInterrupt), interrupter:
             threads.on_threads(3, work, stop=lambda: None)
-            break
         assert sorted(begun) == sorted(ended)
         assert len(set(map(id, threads._idle))) == len(threads._idle)
         together = Barrier(3)
         threads.on_threads(3, lambda _, b=together: b.wait(60), stop=lambda: None)
+        if interrupter.left > 0:
+            break
     assert 60 < n < 499
 
 
