@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "FEWER_NODES",
     "FEWER_ROWS",
     "are_finite",
     "as_array",
@@ -282,6 +283,9 @@ def gib(nbytes: float) -> str:
 
 FEWER_ROWS = "pass only those with entries, such as X[gbdnn.categories(X), :].new()"
 """The remedy of `require_room` for a matrix with many rows."""
+
+FEWER_NODES = "keep the nodes with edges as rows and columns, such as A[nodes, nodes].new()"
+"""The remedy for a graph."""
 
 
 def require_room(needed: int, what: str, remedy: str = "", *, share: float = 0.25) -> None:

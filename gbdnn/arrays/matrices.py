@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from gbdnn.arrays.checks import FEWER_ROWS, as_array, finite, require_exact, require_room
+from gbdnn.arrays.checks import (
+    FEWER_NODES,
+    FEWER_ROWS,
+    as_array,
+    finite,
+    require_exact,
+    require_room,
+)
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.runtime.first_use import complete, gb, is_object, shown
@@ -218,7 +225,8 @@ def as_rows(
     """
     nrows, ncols = shape_of(x, what)
     along, n = ("column", ncols) if transposed else ("row", nrows)
-    require_room(8 * n, f"{what}: {nrows} x {ncols}: {along} pointers alone", FEWER_ROWS)
+    remedy = FEWER_NODES if what in ("A", "G") else "" if transposed else FEWER_ROWS
+    require_room(8 * n, f"{what}: {nrows} x {ncols}: {along} pointers alone", remedy)
     if is_graphblas(x):
         rows = _from_graphblas(x, transposed, copy)
     elif is_scipy(x):

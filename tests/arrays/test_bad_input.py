@@ -176,6 +176,12 @@ def test_radix_layers_of_absurd_sizes():
     bad(MemoryError, "GiB", lambda: gbdnn.gallery.radix_layers([(2,) * 62]))
 
 
+def test_advice_on_a_graph_with_many_nodes_keeps_it_square():
+    A = gb.Matrix(float, 2**50, 2**50)
+    bad(MemoryError, r"G: .* pointers alone need .*as rows and columns, such as A\[nodes, nodes\]",
+        lambda: gbdnn.graph.normalized(A))  # fmt: skip
+
+
 def test_more_rows_than_memory_has_room_for():
     tall = gb.Matrix.from_coo([0, 2**40], [1, 2], [1.0, 0.0], nrows=2**50, ncols=3)
     bad(MemoryError, r"features: 1125899906842624 x 3: row pointers alone need 8,388,608 GiB",

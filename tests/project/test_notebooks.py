@@ -24,6 +24,22 @@ NEEDS = {
 }  # fmt: skip
 
 
+WITHOUT = """
+import sys
+from importlib.machinery import PathFinder
+
+
+class Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *rest):
+        is_missing = name.partition(".")[0] in missing
+        return None if is_missing else PathFinder.find_spec(name, *rest)
+
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
+"""
+
+
 def read(name):
     nbformat = pytest.importorskip("nbformat")
     return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
@@ -76,11 +92,17 @@ def test_kept_with_its_outputs(name, notebook_runs):
 @pytest.mark.pages
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEEDS)
-def test_runs(name, monkeypatch):
+def test_runs(name, monkeypatch, tmp_path):
+    """With the extra `notebooks`, and what the list above says, alone."""
     for package in NEEDS[name]:
         pytest.importorskip(package)
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
+    # Packages of other extras and of the tests are not installed.
+    others = {"ziglang", "torch", "onnx", "onnxruntime", "xarray", "dask", "mpi4py", "hypothesis"}
+    text = f"missing = {sorted(others - NEEDS[name])}\n{WITHOUT}"
+    (tmp_path / "sitecustomize.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     # The gbdnn that is tested, installed or not.
     monkeypatch.setenv("PYTHONPATH", str(Path(gbdnn.__file__).parent.parent), prepend=os.pathsep)
     monkeypatch.delenv("GBDNN_DATA", raising=False)
