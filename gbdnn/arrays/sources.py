@@ -137,6 +137,8 @@ class HeldRows:
         Largest absolute value; infinity if unknown.
     dtype : float32 or float64
         Values are cast to this type.
+    in_place : Matrix, optional
+        Row-wise, of this dtype, with the rows and maybe stored zeros: for compiled code.
     """
 
     nrows: int
@@ -145,6 +147,7 @@ class HeldRows:
     nvals: int
     largest: float
     dtype: np.dtype
+    in_place: gb.Matrix | None = None
     dense_rows: ClassVar[None] = None
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
@@ -272,7 +275,8 @@ def _held(features: Any, dtype: np.dtype) -> RowSource | None:
     if not largest <= float(np.finfo(dtype).max):
         return None
     nrows, ncols = features.shape
-    return HeldRows(nrows, ncols, read, nvals, largest, dtype)
+    matrix = features if is_graphblas(features) and features.dtype == dtype else None
+    return HeldRows(nrows, ncols, read, nvals, largest, dtype, matrix)
 
 
 def _reads_in_place(features: Any) -> bool:

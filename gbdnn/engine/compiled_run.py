@@ -15,6 +15,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
+from gbdnn.kernels.compiled.graphblas import raise_error
 from gbdnn.kernels.compiled.record import CONSTANTS
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
@@ -206,7 +207,9 @@ class FusedInputs:
 
     def _raise(self, source: Any) -> None:
         layer, row = (int(self._run[name]) for name in ("faulty_layer", "faulty_row"))
-        if layer < 0:
+        if layer == -2:
+            raise_error(row)
+        if layer == -1:
             source.require_finite(row, row + self._step)
         raise non_finite(layer, self._layers[layer].info)
 
@@ -268,6 +271,8 @@ def read_parts(
         return [source.sparse_rows(first, source.nrows)], -(-rest // step) * step, source.nrows
     if dense is not None and source.is_as_is:
         return [source.array[first:]], -(-rest // step) * step, source.nrows
+    if getattr(source, "in_place", None) is not None:
+        return [source.in_place], -(-rest // step) * step, source.nrows
     size = source.dtype.itemsize
     row = source.ncols * size if dense else source.nvals / source.nrows * (8 + size) + 8
     last = min(source.nrows, first + max(step, int(nbytes / max(row, 1))))

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.matrices import is_graphblas
 from gbdnn.kernels.blocks import AlignedBlock, scratch
+from gbdnn.kernels.compiled.graphblas import contexts, handle, with_graphblas
 from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, address
 from gbdnn.kernels.equality import factors
 from gbdnn.kernels.together import in_slices
+from gbdnn.runtime.first_use import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import graphblas as gb
 
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.kernels.fused_chain import FusedChain
@@ -162,18 +167,24 @@ class CompiledRun:
         )  # fmt: skip
 
     def read(
-        self, parts: Sequence[SparseRows | np.ndarray], first: int, last: int, part: int, step: int,
+        self, parts: Sequence[Any], first: int, last: int, part: int, step: int,
         *, layer: int = 0, ids: np.ndarray | None = None, position: np.ndarray | None = None,
         more: bool = False,
     ) -> None:  # fmt: skip
         """Take rows `first` to `last` (exclusive), in parts of `part` rows, `step` per piece.
 
+        A part is `SparseRows`, an array, or a ``graphblas.Matrix``: all of it, from row 0 on.
         They are before layer `layer`; `position` is the order of its neurons. Without `ids`, those
         are the numbers of the rows. `more` says that further ones follow.
         """
+        if is_graphblas(parts[0]):
+            with_graphblas(self._dtype)
+            self.set(contexts=contexts(1))
         place = next(k for k, stop in enumerate(self._stops) if stop > layer)
+        self._parts = parts  # a matrix, whose address is not that of an array
+        given = Record.joined([_rows(each, self._dtype) for each in parts])
         self.set(
-            parts=Record.joined([_rows(each, self._dtype) for each in parts]), row_ids=ids,
+            parts=given, row_ids=ids,
             read_positions=position, first_row=first, next_row=first, last_row=last,
             part_rows=part, step=step, more=int(more), read_layer=layer, read_place=place,
         )  # fmt: skip
@@ -266,8 +277,11 @@ class CompiledRun:
         self._heads[place], self.waiting[place] = -1, 0
 
 
-def _rows(given: SparseRows | np.ndarray, dtype: np.dtype) -> Record:
+def _rows(given: SparseRows | np.ndarray | gb.Matrix, dtype: np.dtype) -> Record:
     """Return rows as compiled code reads them."""
+    if is_graphblas(given):
+        complete(given)
+        return Record("features", matrix=handle(given))
     if isinstance(given, np.ndarray):
         size, (row, column) = given.itemsize, given.strides
         return Record("features", X=given, row_stride=row // size, column_stride=column // size)

@@ -35,6 +35,7 @@ OPTIONS = {
     "training_accuracy.py": ["--epochs", 3, "--seeds", 1, "--density", 20, "--rules", "rigl"],
     "training_steps.py": [*NETWORK, "--nthreads", 1, "--inputs", "16,40"],
     "twelve.py": ["results", "--network", "1024x120", "--inputs", 64, "--check"],
+    "virtual_cores.py": [*TINY, "--cores", "1,3"],
     "wide.py": ["--quick"],
 }  # fmt: skip
 PAPERS = {file.name: ["--quick"] for file in BENCHMARKS.glob("papers/*.py")}
@@ -122,3 +123,21 @@ def test_the_readme_names_every_script():
     scripts = [each for each in BENCHMARKS.glob("*/*.py") if each.parent.name != "support"]
     text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
     assert not [each for each in scripts if f"`{each.parent.name}/{each.name}`" not in text]
+
+
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_clocks_of_virtual_threads(threads, monkeypatch):
+    """What each thread did, waited and handed over is its clock; the answer has the same bits."""
+    monkeypatch.syspath_prepend(BENCHMARKS / "scale")
+    virtual_cores = importlib.import_module("virtual_cores")
+    net = gbdnn.radixnet(1024, 24)
+    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:500], 1024)
+    for deduplicate in (True, False):
+        options = {"engine": "fused", "deduplicate": deduplicate, "nthreads": threads}
+        with virtual_cores.virtual(threads) as clocks:
+            Y = gbdnn.infer(net, X, **options)
+        assert Y.isequal(gbdnn.infer(net, X, **options))
+        pieces, serial, waits = clocks.spent.sum(axis=0)
+        assert len(set(clocks.clocks)) == 1
+        np.testing.assert_allclose(clocks.clocks.sum(), pieces + threads * serial + waits)
+        assert (waits == 0) == (threads == 1)

@@ -79,13 +79,14 @@ struct threads {
     int64_t usual;  // size of the team that is meant
 };
 
-/* Rows that a run reads: sparse ones, or dense ones if X is not null. */
+/* Rows that a run reads: sparse ones; dense ones if X is not null; or those of a matrix. */
 struct features {
     const int64_t *indptr, *columns;
     const real *values;
     int64_t value_step;  // as in `fill`
     const real *X;
     int64_t row_stride, column_stride;  // of X
+    GrB_Matrix matrix;  // or null; rows are those of the matrix
 };
 
 /* Columns of a block, or rows, that pass a window together. */
@@ -123,6 +124,7 @@ struct run {
     int64_t phase_row;  // where the present phase began
     int64_t part_rows, step;  // rows of a part, and of a piece
     int64_t more;  // whether further parts follow
+    const struct contexts *contexts;  // to read a matrix, or null
     int64_t read_layer, read_place;
     int64_t largest, infinite;  // bits of the largest feature for which no sum can leave the range
     int64_t limit;  // no window begins after this layer

@@ -404,9 +404,11 @@ static void work(void *given, int64_t thread)
     struct run *run = given;
     const int64_t until = thread ? INT64_MAX : now() + run->slice;
     int64_t looks = 0, piece;
+    if (run->contexts)
+        enter(run->contexts);
     while (atomic_read(run->counters + STATUS) == RUNNING && !atomic_read(run->counters + STOP)) {
         if (thread == 0 && now() > until)
-            return;
+            break;
         if (take_piece(run, &piece)) {
             compute_piece(run, thread, piece);
             if (complete_piece(run))
@@ -418,6 +420,8 @@ static void work(void *given, int64_t thread)
             sched_yield();
         }
     }
+    if (run->contexts)
+        leave(run->contexts, thread);
 }
 
 /* With OpenMP's threads, which cannot be left alone: all return after the slice. */
@@ -487,6 +491,8 @@ int64_t run_virtual(struct run *run, double *clocks, double *spent)
     const int64_t threads = run->threads;
     int64_t piece;
     go_on(run);
+    if (run->contexts)
+        enter(run->contexts);
     while (run->counters[STATUS] == RUNNING) {
         int64_t thread = 0;
         for (int64_t n = 1; n < threads; n++)
@@ -511,6 +517,8 @@ int64_t run_virtual(struct run *run, double *clocks, double *spent)
         }
         spent[3 * phase + 1] += serial;
     }
+    if (run->contexts)
+        leave(run->contexts, 0);
     run->is_told = 1;
     return run->counters[STATUS];
 }

@@ -43,6 +43,24 @@ void finish_block(struct run *run, int64_t y)
         put_block(run, y);
 }
 
+/* Fill a block with rows of a matrix; return an error of GraphBLAS or 0. */
+static GrB_Info read_matrix(const struct run *run, GrB_Matrix X, struct piece p, real *Y, int64_t nrows)
+{
+    const GrB_Index range[] = {p.at, p.at + p.count - 1};
+    GrB_Matrix some = 0;
+    struct rows rows = {0};
+    GrB_Info info = GrB.Matrix_new(&some, GrB.type, p.count, nrows)
+        ?: GrB.extract(some, 0, 0, X, range, GrB.RANGE, GrB.ALL, nrows, 0)
+        ?: take_rows(&some, &rows);
+    if (info)
+        GrB.Matrix_free(&some);
+    else
+        fill((int64_t *)rows.indptr, (int64_t *)rows.columns, rows.values, rows.value_step, 0, p.count,
+             run->read_positions, Y, run->stride, nrows);
+    release_rows(&rows);
+    return info;
+}
+
 static int64_t read_rows(struct run *run, struct piece p)
 {
     const int64_t y = take_block(run), nrows = run->sizes[run->read_layer], at = p.at - run->first_row;
@@ -55,6 +73,12 @@ static int64_t read_rows(struct run *run, struct piece p)
         run->flagged[y] = largest > run->largest;
         if (largest >= run->infinite)
             fail(run, -1, p.at);
+    } else if (part->matrix) {
+        const GrB_Info info = read_matrix(run, part->matrix, p, block(run, y), nrows);
+        if (info) {
+            fail(run, -2, info);
+            return y;
+        }
     } else {
         fill(part->indptr, part->columns, part->values, part->value_step, first, p.count,
              run->read_positions, block(run, y), run->stride, nrows);

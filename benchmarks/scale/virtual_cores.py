@@ -1,0 +1,109 @@
+"""Predict speed-ups of the fused kernel by number of cores: one thread plays all of them.
+
+    python benchmarks/scale/virtual_cores.py --inputs 60000
+    python benchmarks/scale/virtual_cores.py --neurons 4096 --inputs 8000 --cores 1,2,16
+
+Each virtual thread has a clock. The one with the least clock takes the next piece, whose time is
+added to it. At the end of a phase all clocks are set to the latest one, plus 1.25 us, plus the time
+in which one thread prepares the next phase. This predicts what pieces, phases and serial parts
+allow, and what Python around the call takes. Memory and caches that cores share, clock rates and
+the waking of threads are not in it. The fastest of several rounds is shown.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+import gbdnn
+from gbdnn.gallery import digits, features_from_images
+from gbdnn.io import read_idx
+from gbdnn.kernels import fused_run
+from gbdnn.kernels.compiled.loading import required
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+PHASES = "window", "find", "compare", "keep", "share", "extract", "copy"
+
+
+class Clocks:
+    """Clocks of virtual threads.
+
+    Attributes
+    ----------
+    clocks : ndarray, shape (threads,)
+        ns.
+    spent : ndarray, shape (phases, 3)
+        ns of pieces, of serial parts, and of waiting, by phase.
+    called : float
+        Seconds of calls.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.clocks, self.spent, self.called = np.zeros(threads), np.zeros((len(PHASES), 3)), 0.0
+
+    def call(self, record: Any, threads: int, dtype: np.dtype, between: Any) -> int:
+        """Compute instead of `gbdnn.kernels.together.in_slices`."""
+        began = perf_counter()
+        # Each core would have the second block of its thread in a cache of its own.
+        record.kept["workers"]["Z"] = record.kept["workers"]["Z"][0]
+        clocks = self.clocks[:threads]
+        status = required(dtype)["run_virtual"](record, clocks, self.spent)
+        self.called += perf_counter() - began
+        between()
+        return int(status)
+
+
+@contextmanager
+def virtual(threads: int) -> Iterator[Clocks]:
+    """Let runs of the fused kernel on `threads` threads be played by one in a ``with`` block."""
+    clocks, real = Clocks(threads), fused_run.in_slices
+    fused_run.in_slices = clocks.call
+    try:
+        yield clocks
+    finally:
+        fused_run.in_slices = real
+
+
+def main(
+    neurons: Annotated[int, typer.Option()] = 1024,
+    layers: Annotated[int, typer.Option()] = 120,
+    inputs: Annotated[int, typer.Option()] = 60_000,
+    cores: Annotated[str, typer.Option(help="Numbers of cores.")] = "1,2,4,8,16,32",
+    images: Annotated[str | None, typer.Option(help="IDX file of images.")] = None,
+    rounds: Annotated[int, typer.Option()] = 5,
+) -> None:
+    """Print the predicted times and speed-ups."""
+    given = digits() if images is None else read_idx(images)
+    net, X = gbdnn.radixnet(neurons, layers), features_from_images(given, neurons, inputs=inputs)
+    counts = [int(n) for n in cores.split(",")]
+    for deduplicate in ("auto", False):
+        best: dict[int, tuple[float, Clocks, float]] = {}
+        for _ in range(rounds):
+            for n in counts:
+                with virtual(n) as clocks:
+                    began = perf_counter()
+                    gbdnn.infer(net, X, engine="fused", nthreads=n, deduplicate=deduplicate)
+                    outside = perf_counter() - began - clocks.called
+                ms = float(clocks.clocks.max()) / 1e6
+                if n not in best or ms < best[n][0]:
+                    best[n] = ms, clocks, 1e3 * outside
+        print(f"{neurons} x {layers}, {inputs} inputs, deduplicate={deduplicate!r}")
+        for n, (ms, clocks, outside) in best.items():
+            parts = ", ".join(
+                f"{phase} {pieces / 1e6:.2f} + {serial / 1e6:.3f} + {wait / n / 1e6:.3f}"
+                for phase, (pieces, serial, wait) in zip(PHASES, clocks.spent, strict=True)
+                if pieces
+            )
+            print(
+                f"  {n:2} cores: {ms:8.2f} ms, {best[counts[0]][0] / ms:5.2f} times as fast;"
+                f" {outside:.2f} ms of Python; ms of pieces, serial and waiting: {parts}"
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)
