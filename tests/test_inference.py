@@ -385,7 +385,7 @@ def test_no_inputs_give_no_rows(infer):
     assert gbdnn.categories(Y).size == 0
 
 
-@pytest.mark.parametrize("engine", ["sparse", "full"])
+@pytest.mark.parametrize("engine", ["lagraph", "full"])
 def test_the_calls_of_graphblas_are_fp32(engine):
     expected = case(3, bias="mixed vector", clip=1.5)
     X = gb.Matrix.from_dense(expected.X.astype(np.float32), missing_value=0)

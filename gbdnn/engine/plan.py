@@ -55,6 +55,7 @@ MEMORY = 512 << 20
 """Default memory budget of `infer` in bytes, beyond weights, features and answer."""
 
 _TEMPORARIES = 4  # sparse matrices that the sparse kernel holds at the same time
+_HALVINGS = 12  # of a layer's neurons, to find the entries at which kernels take the same time
 _PLANS = 256  # kept per network
 
 _MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
@@ -331,6 +332,18 @@ class Plan(NamedTuple):
         if k + 1 == len(self.facts.net.infos):  # blocks become rows of the answer
             entries += costs.new_entries(inputs, entries, info.edges, *info.shape)
         return as_rows < in_blocks + costs.CONVERT * entries
+
+    def most_entries_each(self, k: int, inputs: int) -> float:
+        """Return the entries per input up to which the sparse kernel computes layer `k`."""
+        info = self.facts.net.infos[k]
+        if self.only(info) is not None:
+            return math.inf if self.only(info) else -1.0
+        low, high = 0.0, float(info.nrows)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            is_sparse = self.is_sparse(k, inputs, middle * inputs)
+            low, high = (middle, high) if is_sparse else (low, middle)
+        return high
 
     def leaves(self, info: LayerInfo, blocks: Sequence[Any]) -> bool:
         """Whether blocks before a layer become sparse rows: required, or much cheaper."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -34,14 +33,14 @@ from gbdnn.engine.merge import Merged
 from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, Engine, engines, plan_layers, plan_of
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow
+from gbdnn.engine.sparse_run import SparseRun, WaitingRows
 from gbdnn.engine.stats import Watch
 from gbdnn.engine.windows import BlockWindow, Pool
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels import costs, lagraph
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_shares import Singles
-from gbdnn.kernels.overflow import may_overflow, require_finite
-from gbdnn.kernels.sparse import SPARSE
+from gbdnn.kernels.overflow import may_overflow
 from gbdnn.runtime.first_use import gb, shown
 from gbdnn.runtime.threads import engaged, restored, share
 
@@ -147,23 +146,6 @@ class _Window(NamedTuple):
     ends: bool  # whether the last layer is the network's last layer
 
 
-class _Rows(NamedTuple):
-    """Rows of a source, from row `start` on, that wait before layer `k` in `nbytes` bytes."""
-
-    k: int
-    source: RowSource
-    start: int
-    nbytes: int
-
-    @property
-    def inputs(self) -> int:
-        return int(self.source.nrows - self.start)
-
-    @property
-    def entries(self) -> float:
-        return float(self.source.nvals) / self.source.nrows * self.inputs
-
-
 class _Run:
     """State of one run: ``rows`` and ``blocks`` (by layer) hold all waiting inputs."""
 
@@ -180,8 +162,9 @@ class _Run:
         self.sink = Answer(X.nrows, net.shape[1], X.dtype, dense=dense, memory=memory)
         weights = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
         self.watch = Watch(plan.facts.engine, callback, weights)
+        self.sparse = SparseRun(plan, self.layers, self.watch, self.sink)
         self.blocks: dict[int, list[Any]] = {}
-        self.rows: list[_Rows] = []
+        self.rows: list[WaitingRows] = []
         self.fused: FusedInputs | None = None
         if plan.kernel == FUSED.name:
             self.fused = FusedInputs(
@@ -247,7 +230,7 @@ class _Run:
         self._regroup(window, blocks)  # the other threads wait, or help
         self.watch.progress.spent(regrouping=workers * (perf_counter() - began))
 
-    def _compute(self, fused: FusedInputs, rows: _Rows | None, k: int) -> None:
+    def _compute(self, fused: FusedInputs, rows: WaitingRows | None, k: int) -> None:
         """Compute rows, and the blocks that wait, before other rows."""
         limit = max(k, min((each.k for each in self.rows), default=math.inf))
         source, start = (rows.source, rows.start) if rows else (None, 0)
@@ -279,7 +262,7 @@ class _Run:
     def _wait(self, k: int, source: RowSource, start: int = 0, *, nbytes: int) -> None:
         """Queue the rows of a source, from row `start` on, before layer `k`."""
         if start < source.nrows:
-            self.rows.append(_Rows(k, source, start, nbytes))
+            self.rows.append(WaitingRows(k, source, start, nbytes))
 
     def _window(self, loaded: Loaded, k: int) -> _Window:
         stop, kernel = k + 1, BLOCK_KERNELS[self.plan.kernel]
@@ -291,7 +274,7 @@ class _Run:
 
     # Computing blocks
 
-    def _read(self, window: _Window, rows: _Rows) -> list[Any]:
+    def _read(self, window: _Window, rows: WaitingRows) -> list[Any]:
         """Compute rows through a window until memory is full; return the survivors as blocks."""
         source, sizes, width = rows.source, self.plan.sizes, self._balanced(rows.inputs)
         dense, itemsize = source.dense_rows, self.plan.facts.net.dtype.itemsize
@@ -374,94 +357,21 @@ class _Run:
 
     # Computing sparse rows
 
-    def _sparse(self, loaded: Loaded, rows: _Rows) -> None:
-        """Compute rows with the sparse kernel, parts of them side by side, until memory is full."""
-        k, source, threads = rows.k, rows.source, self.plan.facts.threads
-        layer, room = loaded.layer(k), self.plan.sizes.entries
-        each = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
-        work = SPARSE.cost(layer, rows.inputs, rows.entries)
-        parts = costs.sparse_parts(work, rows.inputs, threads)
-        workers = max(1, min(threads, parts, costs.CALLERS, int(room / max(each, 1))))
-        most = room // workers
-        step = max(1, min(-(-rows.inputs // parts), int(most / max(each, 1))))
-        stop, found = loaded.stop, dict[int, list[SparseRows]]()
-        if self.merged is not None:
+    def _sparse(self, loaded: Loaded, rows: WaitingRows) -> None:
+        """Compute rows with the sparse kernel until memory is full."""
+        k, source = rows.k, rows.source
+        stop = loaded.stop
+        if self.merged is not None or self.plan.block_kernel is not None:
             stop = next((at for at in range(k + 1, stop) if is_stop(at)), stop)
-        _log.debug("layer %d: sparse kernel, parts of %d inputs", k, step)
-
-        def compute(starts: Iterator[int]) -> None:
-            for start in starts:
-                began = perf_counter()
-                some = source.sparse_rows(start, min(start + step, source.nrows))
-                self.watch.progress.spent(reading=perf_counter() - began)
-                share = some.nrows / rows.inputs
-                if self.layers[k].droppable:
-                    inputs, some = some.nrows, some.without_empty_rows()
-                    self.watch.progress.dropped(k, inputs - some.nrows)
-                while some.nrows:
-                    entries = np.cumsum(SPARSE.most_entries(some, layer))
-                    if entries[0] > room:
-                        raise ArgumentError(
-                            f"memory={self.plan.facts.memory} is too small: one input does not fit"
-                            f" at layer {k}; pass memory={self.plan.sizes.enough} or more"
-                        )
-                    fits = max(1, int(np.searchsorted(entries, most, side="right")))
-                    at, Y = self._advanced_rows(
-                        loaded, k, stop, some.sparse_rows(0, fits), most, share
-                    )
-                    some = some.sparse_rows(fits, some.nrows)
-                    if at == len(self.layers):
-                        self.sink.add(Y)
-                    else:
-                        found.setdefault(at, []).append(Y)  # both are atomic
-
-        def is_full() -> bool:  # joining and merging rows takes four times their memory
-            return sum(Y.nbytes for some in [*found.values()] for Y in some) > room_left // 4
-
-        starts, room_left = deque(range(rows.start, source.nrows, step)), max(0, self._room())
-        self._on_threads(starts, compute, is_full, workers, {"nthreads": threads // workers or 1})
+        found, end = self.sparse.step(loaded, rows, stop, self._room())
         for at, some in found.items():
             rows_at = SparseRows.joined(some)
             if self.merged is not None and is_stop(at):
                 inputs, rows_at = rows_at.nrows, self.merged.rows(rows_at)
                 self.watch.progress.dropped(at, inputs - rows_at.nrows)
             self._wait(at, rows_at, nbytes=rows_at.nbytes)
-        if starts:
-            self._wait(k, source, starts[0], nbytes=rows.nbytes)
-
-    def _advanced_rows(
-        self, loaded: Loaded, k: int, stop: int, rows: SparseRows, most: int, share: float
-    ) -> tuple[int, SparseRows]:
-        """Compute rows, a share of all, from layer `k` on in the sparse kernel.
-
-        Return the layer before which they stop, `stop` at the latest, and the rows.
-        """
-        first, number, ids, alive = k, self.watch.number(), rows.ids, rows.nrows
-        Y = rows.matrix()
-        while k < stop and alive:
-            plan, layer, began = self.layers[k], loaded.layer(k), perf_counter()
-            entries = int(Y.nvals)
-            if k > first and (
-                SPARSE.most_entries_in_all(layer, entries, alive) > most
-                or not self.plan.is_sparse(k, math.ceil(alive / share), entries / share)
-            ):
-                break
-            check = partial(require_finite, k, layer) if plan.may_overflow else None
-            Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
-            counts, before, Y = self.watch.counts(1), alive, Z
-            if counts is not None or (self.plan.block_kernel is not None and plan.droppable_after):
-                some = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0]
-                alive = len(some) if plan.droppable_after else alive
-            if counts is not None:
-                stands = 0 if self.watch.stands is None else self.watch.stands[ids[some]].sum()
-                counts[0] = before, len(some), stands, Y.nvals, 0
-            self.watch.computed(k, counts, alive, SPARSE.name, number, began)
-            k += 1
-        found = SparseRows.from_matrix(Y, ids)
-        if self.layers[k - 1].droppable_after:
-            found = found.without_empty_rows()
-            self.watch.progress.dropped(k, alive - found.nrows)
-        return k, found
+        self._wait(k, source, end, nbytes=rows.nbytes)
+        self.watch.tell()
 
     # Between windows
 

@@ -37,12 +37,12 @@ __all__ = [
     "is_wide",
     "new_entries",
     "panel_rows",
+    "part_rows",
     "reordering_pays",
     "sharing_threads",
     "single_density",
     "single_layer",
     "sparse_layer",
-    "sparse_parts",
     "speeds",
     "training_panel_rows",
 ]
@@ -75,7 +75,8 @@ SPEEDS = {
 PASS = 0.1  # reading or writing an element in the caches
 FULL_CALL = 25_000.0  # call overhead of a layer in the full kernel
 SPARSE_CALL = 60_000.0  # the same in the sparse kernel, and for compaction in the full kernel
-PART, LARGE_PART = 6e6, 24e6  # work of a part of rows in the sparse kernel
+PART = 1e5  # least work of a layer for a part of the rows in the sparse kernel
+PART_ROWS = 500  # of a part: its activations stay in the caches, and calls take little time
 FIND = 0.15  # test whether an input is alive, per element, in the full kernel
 MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
 MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge of a graph
@@ -220,14 +221,14 @@ def new_entries(inputs: int, entries: float, edges: int, nrows: int, ncols: int)
     return min(entries * edges / max(nrows, 1), float(inputs) * ncols)
 
 
-def sparse_parts(work: float, inputs: int, nthreads: int) -> int:
-    """Return into how many parts of rows a layer's work in the sparse kernel is divided, in ns.
+def part_rows(work: float, inputs: int, nthreads: int) -> int:
+    """Return the rows of a part in the sparse kernel, for a layer's `work` in ns.
 
-    Up to `CALLERS` threads take parts through many layers: one each if parts have enough work, two
-    if they have much of it. Further threads are used within products.
+    Threads have equally many parts, of about `PART_ROWS` rows, but at least the work `PART`.
     """
-    parts = max(1, min(inputs, nthreads, CALLERS, int(work / PART)))
-    return 2 * parts if work > 2 * parts * LARGE_PART else parts
+    threads = max(1, min(inputs, nthreads, int(work / PART)))
+    rounds = max(1, round(inputs / (threads * PART_ROWS)))
+    return -(-inputs // (threads * rounds))
 
 
 def gather(neurons: int, inputs: int, alive: int) -> float:

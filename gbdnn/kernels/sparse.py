@@ -1,19 +1,8 @@
-"""The sparse kernel: a layer in GraphBLAS operations on a sparse matrix of many inputs.
+"""The sparse kernel: GraphBLAS operations on parts of the rows, called by compiled code.
 
-Under a ReLU with one bias for the layer, as in the Sparse DNN Challenge:
-
-    Z  = Y W                       mxm, plus_times
-    Z  = Z(Z > -b)                 select, valuegt: ReLU, before the bias is added
-    Z  = Z + b                     apply, plus: only to entries that survive
-    Y' = min(Z, clip)              apply, min
-
-``x > -b`` and ``x + b > 0`` agree for all finite floating-point numbers. LAGraph adds the bias
-first, as a product with a diagonal matrix; so does this module if each neuron has its own bias.
-Inputs and weights are row-wise; SuiteSparse multiplies them by Gustavson's method on its OpenMP
-threads.
-
-T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
-of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
+The loop of `gbdnn.kernels.lagraph` is in ``compiled/sparse_loop.c`` here. SuiteSparse multiplies
+row-wise matrices by Gustavson's method. Rows do not depend on each other, so each thread takes a
+part of them through all layers, in a GraphBLAS Context of one thread.
 """
 
 from __future__ import annotations
@@ -23,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.kernels import costs
+from gbdnn.kernels.compiled.graphblas import handle
+from gbdnn.kernels.compiled.record import Record
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.ownership import owned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
@@ -45,16 +34,19 @@ class SparseWeights(NamedTuple):
         Row-wise weights.
     b : scalar of the layer's dtype or Matrix
         Bias: one number, or a diagonal matrix with a value per neuron.
-    fill : Vector, optional
-        Values of neurons without an entry (bias rule ``all``); None if they are 0.
+    fill : Matrix, optional
+        One row, the values of neurons without an entry (bias rule ``all``); None if they are 0.
     degrees : ndarray
         Number of outgoing edges of each neuron of the previous layer.
+    record : Record
+        What compiled code reads.
     """
 
     W: gb.Matrix
     b: Any
-    fill: gb.Vector | None
+    fill: gb.Matrix | None
     degrees: np.ndarray
+    record: Record
 
 
 class SparseKernel:
@@ -85,74 +77,31 @@ class SparseKernel:
         if layer.revives:
             # Under a ReLU, a neuron without entries has the value of its bias if it is positive.
             neurons = np.flatnonzero(dense > 0 if layer.activation == "relu" else dense)
-            fill = gb.Vector.from_coo(neurons, dense[neurons], size=layer.ncols, name="b")
+            first = np.zeros(len(neurons), np.uint64)
+            shape = {"nrows": 1, "ncols": layer.ncols}
+            fill = gb.Matrix.from_coo(first, neurons, dense[neurons], **shape, name="b")
             fill.wait()
-        return SparseWeights(W, b, fill, degrees)
+        is_one = not isinstance(b, gb.Matrix)
+        record = Record(
+            "sparse_layer", W=handle(W), b=b if is_one else 0, D=None if is_one else handle(b),
+            fill=None if fill is None else handle(fill), ncols=layer.ncols,
+            relu=layer.activation == "relu", clipped=layer.clip is not None, clip=layer.clip or 0,
+            degree=degrees.max(initial=0), filled=0 if fill is None else fill.nvals,
+        )  # fmt: skip
+        return SparseWeights(W, b, fill, degrees, record)
 
     def most_entries(self, rows: SparseRows, layer: Layer) -> np.ndarray:
         """Return an upper bound of the entries of each row after the layer."""
-        _, _, fill, degrees = layer.prepared(self.prepare)
+        _, _, fill, degrees, _ = layer.prepared(self.prepare)
         paths = np.concatenate(([0], np.cumsum(degrees[rows.columns.view(np.int64)])))
         found = np.diff(paths[rows.indptr.view(np.int64)])
         return np.minimum(found + (0 if fill is None else fill.nvals), layer.ncols)
 
     def most_entries_in_all(self, layer: Layer, entries: float, inputs: int) -> float:
         """Return an upper bound of all entries after the layer, from their number before it."""
-        _, _, fill, degrees = layer.prepared(self.prepare)
+        _, _, fill, degrees, _ = layer.prepared(self.prepare)
         found = entries * int(degrees.max(initial=0)) + inputs * (0 if fill is None else fill.nvals)
         return min(found, float(inputs) * layer.ncols)
-
-    def advance(
-        self, Y: gb.Matrix, layer: Layer, weights: SparseWeights, *,
-        check: Callable[[np.ndarray], None] | None = None,
-    ) -> gb.Matrix:  # fmt: skip
-        """Return the activations after the layer; `Y` is not modified.
-
-        `check` is called with the values of ``Y W + b`` before the ReLU.
-        """
-        from graphblas import binary, select, semiring
-
-        scalar = layer.dtype.type
-        W, b, fill, _ = weights
-
-        # Z = Y W
-        Z = semiring.plus_times(Y @ W).new(name="Z")
-        if layer.activation == "relu" and fill is None and isinstance(b, scalar):
-            if check is not None:  # before the select, which drops NaN and -inf
-                with np.errstate(over="ignore"):
-                    check(_values(Z) + b)
-            # Z = Z(Z > -b)
-            Z << select.valuegt(Z, -b)
-            # Z += b
-            if b:
-                Z << binary.plus(Z, b)
-        else:
-            # Z += b where Z has an entry; a diagonal matrix scales columns in the (any, +) sense
-            if not isinstance(b, scalar):
-                Z << semiring.any_plus(Z @ b)
-            elif b:
-                Z << binary.plus(Z, b)
-            # Z = b where it has none (rule `all`)
-            if fill is not None:
-                ones = gb.Vector(Y.dtype, Y.nrows, name="ones")
-                ones[:] = scalar(1)
-                B = ones.outer(fill, binary.second).new(name="B")
-                Z << binary.first(Z | B)
-                del B
-            if check is not None:
-                check(_values(Z))
-            # Z = Z(Z > 0), or without the zeros
-            keep = select.valuegt if layer.activation == "relu" else select.valuene
-            Z << keep(Z, scalar(0))
-        # Y' = min(Z, clip)
-        if layer.clip is not None:
-            Z << binary.min(Z, scalar(layer.clip))
-        return Z
-
-
-def _values(Z: gb.Matrix) -> np.ndarray:
-    found: np.ndarray = Z.to_coo(rows=False, columns=False)[2]
-    return found
 
 
 SPARSE = SparseKernel()

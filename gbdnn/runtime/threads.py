@@ -6,7 +6,7 @@ import _thread
 import ctypes
 import os
 from _queue import SimpleQueue  # gevent replaces that of `queue`
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import ForkError
@@ -35,33 +35,39 @@ MOST_THREADS = 2**31 - 1  # a C int in GraphBLAS
 _core = getattr(ctypes.CDLL(None), "sched_getcpu", int)  # 0 on macOS
 
 
-def engaged(nthreads: int | None) -> AbstractContextManager[object]:
-    """Engage a GraphBLAS Context of `nthreads` threads for a ``with`` block, within `restored`.
-
-    None leaves the caller's Context and configuration in force.
-    """
-    if nthreads is None:
-        return nullcontext()
-    will_use(nthreads)
-    return gb.ss.Context(engage=False, nthreads=nthreads)
-
-
 class restored:  # noqa: N801 -- used as a function
     """Engage the GraphBLAS Context of before at the end of a ``with`` block.
 
-    A handler of signals may raise at any line of `engaged`, also as the Context is disengaged: then
-    this is what restores the number of threads.
+    python-graphblas would disengage a Context of its own, and raise if another one is in use, as
+    after a signal whose handler raised while that one was disengaged.
     """
 
     def __enter__(self) -> None:
         self._state: Any = getattr(gb.core.ss.context, "threadlocal", None)  # as in `available`
         self._before = getattr(self._state, "context", None)
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        # The state may name a Context that GraphBLAS does not use yet.
-        if kind is not None and self._before is not None:
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            # The state may name a Context that GraphBLAS does not use yet.
             self._state.context = self._before
             self._before.engage()
+
+
+class engaged(restored):  # noqa: N801 -- used as a function
+    """Engage a GraphBLAS Context with these options for a ``with`` block, within `restored`.
+
+    A handler of signals may raise at any line of this class: `restored` is what then restores the
+    number of threads. None as `nthreads` leaves the caller's Context and configuration in force.
+    """
+
+    def __init__(self, nthreads: int | None, **options: int) -> None:
+        self._options = None if nthreads is None else {"nthreads": nthreads, **options}
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        if self._options is not None:
+            will_use(self._options["nthreads"])
+            gb.ss.Context(**self._options)  # GraphBLAS's state keeps it
 
 
 def available() -> int:
@@ -206,12 +212,13 @@ def share(
     work: Callable[[Iterator[Any]], object],
     *,
     is_full: Callable[[], bool] = lambda: False,
-    **context: int,
+    nthreads: int | None = None,
+    **options: int,
 ) -> None:
     """Call ``work(items)`` on threads, which take items from a queue until ``is_full()``.
 
-    Each thread engages a GraphBLAS Context with these options, if there are any: that takes 50 us,
-    in which other threads wait. After an exception the queue is empty.
+    Each thread engages a GraphBLAS Context with these options unless `nthreads` is None: that takes
+    50 us, in which other threads wait. After an exception the queue is empty.
     """
 
     def items() -> Iterator[Any]:
@@ -220,7 +227,7 @@ def share(
                 yield queue.popleft()
 
     def run(_: int) -> None:
-        with gb.ss.Context(engage=False, **context) if context else nullcontext():
+        with restored(), engaged(nthreads, **options):
             work(items())
 
     on_threads(min(workers, len(queue)), run, stop=queue.clear)

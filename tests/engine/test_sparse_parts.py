@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from conftest import assert_answer, narrow, network
 from networks import converging
-from oracles import case
+from oracles import case, dense_layer
 
 import gbdnn
 from gbdnn.arrays import answer, sparse_rows
-from gbdnn.kernels import costs
+from gbdnn.kernels import costs, sparse_parts
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
 CASE = case(4, rule="entries", sizes=SIZES, inputs=90, density=0.4, exact=False)
@@ -28,20 +28,35 @@ def test_parts_of_rows_on_threads(nthreads, deduplicate, monkeypatch):
     net = network(EXACT.layers)
     one = gbdnn.infer(net, EXACT.X, engine="sparse", nthreads=1)
     monkeypatch.setattr(costs, "PART", 1.0)
-    monkeypatch.setattr(costs, "LARGE_PART", 1.0)
-    divided = []
-    parts = costs.sparse_parts
-    monkeypatch.setattr(
-        costs, "sparse_parts", lambda *given: divided.append(parts(*given)) or divided[-1]
-    )
+    monkeypatch.setattr(costs, "PART_ROWS", 10)
     options = {"engine": "sparse", "nthreads": nthreads, "deduplicate": deduplicate}
     records = []
     found = gbdnn.infer(net, EXACT.X, callback=records.append, **options)
-    assert divided[0] == 2 * min(nthreads, costs.CALLERS)
-    assert sum(each.layer == 0 for each in records) > 1
+    assert sum(each.layer == 0 for each in records) >= max(nthreads, 8)
     assert_answer(found, EXACT)
     assert found.isequal(one, check_dtype=True)
     assert_answer(gbdnn.infer(network(CASE.layers), CASE.X, **options), CASE)
+
+
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+@pytest.mark.parametrize("watched", [False, True])
+def test_calls_return_to_python_and_go_on(nthreads, watched, monkeypatch):
+    """After every layer here, so that a signal would be seen."""
+    calls, call = [], sparse_parts.SparseParts.compute
+    monkeypatch.setattr(sparse_parts, "_SLICE", 0)
+    monkeypatch.setattr(
+        sparse_parts.SparseParts, "compute", lambda self: calls.append(self) or call(self)
+    )
+    options = {"engine": "sparse", "nthreads": nthreads, "deduplicate": False}
+    records = []
+    watch = {"callback": records.append} if watched else {}
+    assert_answer(gbdnn.infer(network(CASE.layers), CASE.X, **options, **watch), CASE)
+    assert len(calls) > 3
+    alive, Y = [], CASE.X
+    for layer in CASE.layers if watched else ():
+        Y = dense_layer(layer, Y)
+        alive.append(np.count_nonzero(Y.any(axis=1)))
+    assert gbdnn.inference.per_layer(records)["alive"].tolist() == alive
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
@@ -56,8 +71,7 @@ def test_the_parts_of_all_threads_fit_the_memory_together(nthreads, monkeypatch)
     )  # fmt: skip
     assert sum(record.inputs for record in records) == 2000
     most = max(record.entries for record in records)
-    parts = min(nthreads, costs.CALLERS)
-    assert memory // 2 < 8 * 12 * most * parts <= memory
+    assert memory // 2 < 8 * 12 * most * nthreads <= memory
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])

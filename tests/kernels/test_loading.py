@@ -135,9 +135,7 @@ def test_members_are_where_c_has_them(tmp_path):
     ]
     source = tmp_path / "checks.c"
     is_double = "#define IS_DOUBLE(kind, k) _Generic(((kind *)0)->k, double: 1, default: 0)"
-    source.write_text(
-        "\n".join(["#include <stddef.h>", '#include "kernels.h"', is_double, *checks])
-    )
+    source.write_text("\n".join(["#include <stddef.h>", '#include "loops.h"', is_double, *checks]))
     level = build.PLATFORMS["manylinux_2_28_x86_64"]["AVX2"]
     command = build.command(level, "float32", tmp_path / "checks.so", f"-I{build.HERE}")
     command = [*(each for each in command if not each.endswith(".c")), str(source)]

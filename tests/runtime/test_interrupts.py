@@ -3,6 +3,7 @@
 import gc
 import signal
 import sys
+from collections import deque
 from contextlib import suppress
 from threading import Barrier
 from time import sleep
@@ -208,7 +209,16 @@ def test_an_error_keeps_no_memory_of_the_call(call):
         gc.enable()
 
 
-def test_the_context_of_before_is_in_force_wherever_a_call_is_interrupted():
+def nothing():
+    pass
+
+
+def a_context_within():
+    threads.share(1, deque([0]), list, nthreads=1)
+
+
+@pytest.mark.parametrize("within", [nothing, a_context_within])
+def test_the_context_of_before_is_in_force_wherever_a_call_is_interrupted(within):
     """At every line of engaging and disengaging; the exception is not replaced by another one."""
     from graphblas.core import lib
     from graphblas.core.ss import context
@@ -223,7 +233,7 @@ def test_the_context_of_before_is_in_force_wherever_a_call_is_interrupted():
         for line in range(1, 500):
             interrupter = Interrupter(line, context, threads, but=["__del__", "__init__"])
             with suppress(KeyboardInterrupt), interrupter, threads.restored(), threads.engaged(5):
-                pass
+                within()
             assert context.threadlocal.context is own, line
             assert threads.available() == 3
             assert is_engaged(), line

@@ -17,7 +17,7 @@ watch the gate, then they sleep. */
 #include <stdlib.h>
 #include <time.h>
 
-#include "kernels.h"
+#include "loops.h"
 
 enum { LOOKS = 64 };  // at the gate between times
 
@@ -48,7 +48,7 @@ int64_t open_team(void)
 
 int64_t sleeping(struct team *team) { return atomic_read(&team->asleep); }
 
-static int64_t nanoseconds(void)
+int64_t nanoseconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

@@ -1,0 +1,156 @@
+"""Parts of the rows on their way through layers of the sparse kernel, in compiled code.
+
+Each thread takes the next part that has not ended as far as it goes: to the last layer, to a layer
+before which no input has an entry, or to one that leaves the kernel. Calls return after a tenth of
+a second, so that Python sees signals, and go on with the same parts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels.compiled.graphblas import contexts, handle, raise_error, with_graphblas
+from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, address
+from gbdnn.kernels.overflow import non_finite
+from gbdnn.kernels.sparse import SPARSE
+from gbdnn.kernels.together import together
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gbdnn.kernels.kernel import LayerPlan
+    from gbdnn.model.layer import Layer
+    from gbdnn.runtime.first_use import gb
+
+__all__ = ["SparseParts"]
+
+_SLICE = 100_000_000  # ns of a call
+
+
+class SparseParts:
+    """Parts of the rows of a matrix, or of sparse rows, before layer `first`.
+
+    Parameters
+    ----------
+    X : Matrix or SparseRows
+        Features in the layers' dtype. A matrix has no pending work; stored zeros are ignored.
+    bounds : ndarray of int64, shape (parts + 1,)
+        First row of each part, and the end of the last one.
+    layers : sequence of Layer
+        Consecutive layers, of which `first` is the number of the first one.
+    plans : sequence of LayerPlan
+    most_each : sequence of float
+        Entries per input before each layer up to which it is computed here.
+    most, room : float
+        Entries of a part after a layer, and of parts that have ended, beyond which no further one
+        is read.
+    workers, nthreads : int
+        Parts at the same time, and threads, which parts share.
+    stands : ndarray of int64, optional
+        Number of inputs that each row represents, for statistics.
+    watched, counted : bool
+        Whether to record statistics; whether to count the inputs that may be dropped.
+
+    Attributes
+    ----------
+    parts : structured ndarray
+        The state of each part (``struct row_part``).
+    counts : ndarray of int64, shape (parts, layers, 5), optional
+        Statistics, as in `gbdnn.engine.stats.layer_stats`.
+    """
+
+    def __init__(
+        self, X: gb.Matrix | SparseRows, bounds: np.ndarray, layers: Sequence[Layer],
+        plans: Sequence[LayerPlan], most_each: Sequence[float], *, first: int, most: float,
+        room: float, workers: int, nthreads: int, stands: np.ndarray | None, watched: bool,
+        counted: bool,
+    ) -> None:  # fmt: skip
+        dtype, count = plans[0].info.dtype, len(bounds) - 1
+        self.parts: np.ndarray = np.empty(0, MEMBERS["row_part"])
+        self._functions, self._plans, self._first = with_graphblas(dtype), plans, first
+        self._threads = max(1, min(workers, count))
+        self._contexts = contexts(nthreads // self._threads)
+        self.parts = np.zeros(count, MEMBERS["row_part"])
+        self.parts["start"], self.parts["nrows"] = bounds[:-1], np.diff(bounds)
+        self.parts["layer"] = first - 1
+        self.counts = np.zeros((count, len(layers), 5), np.int64) if watched else None
+        if self.counts is not None:
+            steps = np.arange(count) * self.counts.strides[0]
+            self.parts["counts"] = address(self.counts) + steps
+        weights = [layer.prepared(SPARSE.prepare) for layer in layers]
+        table = Record.joined([each.record for each in weights])
+        table.hold(weights)
+        table.array["checked"] = [plan.may_overflow for plan in plans]
+        table.array["droppable"] = [plan.droppable_after for plan in plans]
+        table.array["most_each"] = most_each
+        features: dict[str, Any] = {}
+        if isinstance(X, SparseRows):
+            values = X.values[:1] if X.is_iso else np.ascontiguousarray(X.values)
+            features = {"values": values, "value_step": int(not X.is_iso)}
+            features |= {"indptr": X.indptr, "columns": np.ascontiguousarray(X.columns)}
+        else:
+            features = {"X": handle(X)}
+        self._state = np.zeros(CONSTANTS["STATES"], np.int64)
+        self._run = Record(
+            "sparse_run", layers=table, first=first, last=first + len(layers), ncols=X.ncols,
+            parts=self.parts, count=count, contexts=self._contexts, slice=_SLICE, most=most,
+            drops=plans[0].droppable, counted=counted, room=room, state=self._state,
+            stands=stands, **features,
+        )  # fmt: skip
+        self._run.hold(X)
+
+    def __del__(self) -> None:
+        if len(self.parts):
+            self._functions["free_parts"](self.parts, len(self.parts))
+
+    def compute(self) -> None:
+        """Take the parts further, for a tenth of a second."""
+        together(self._threads, self._functions["compute_parts"], self._run)
+        self._raise_error()
+
+    def finish_begun(self) -> int:
+        """Read no part beyond those that were begun; return the first row that is not read."""
+        count = int(np.flatnonzero(self.parts["layer"] >= self._first)[-1]) + 1
+        self._run.set(count=count, room=np.inf)
+        self.parts = self.parts[:count]
+        return int(self.parts["start"][-1] + self.parts["nrows"][-1])
+
+    @property
+    def held(self) -> int:
+        """Entries of parts that have ended and were not taken."""
+        return int(self._state[CONSTANTS["HELD"]])
+
+    def take(self, which: np.ndarray, ids: np.ndarray) -> SparseRows:
+        """Return the activations of parts that have ended before the same layer.
+
+        ``ids`` are those of all rows. The parts are empty afterwards.
+        """
+        parts, k = self.parts[which], int(self.parts["layer"][which[0]]) - self._first
+        info = self._plans[k - 1].info if k else self._plans[0].info
+        rows = np.concatenate(([0], np.cumsum(parts["nrows"])))
+        starts = np.concatenate(([0], np.cumsum(parts["entries"])))
+        indptr = np.zeros(rows[-1] + 1, np.uint64)
+        columns, values = np.empty(starts[-1], np.uint64), np.empty(starts[-1], info.dtype)
+        self._state[:] = 0
+        job = Record(
+            "joining", parts=self.parts, which=which, rows=rows, starts=starts, count=len(which),
+            indptr=indptr, columns=columns, values=values, contexts=self._contexts,
+            state=self._state,
+        )  # fmt: skip
+        together(min(self._threads, len(which)), self._functions["join_parts"], job)
+        self._raise_error()
+        ncols = info.ncols if k else info.nrows
+        ends = parts["start"] + parts["nrows"]
+        some = [ids[a:b] for a, b in zip(parts["start"], ends, strict=True)]
+        return SparseRows(indptr, columns, values, ncols, np.concatenate(some))
+
+    def _raise_error(self) -> None:
+        error = int(self._state[CONSTANTS["FAILED"]])
+        if error == CONSTANTS["NOT_FINITE"]:
+            k = int(self._state[CONSTANTS["FAILED_LAYER"]])
+            raise non_finite(k, self._plans[k - self._first].info)
+        if error:
+            raise_error(error)
