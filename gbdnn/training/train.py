@@ -76,7 +76,8 @@ def train(
     y : array_like, shape (inputs,) or (inputs, outputs)
         For `CrossEntropy`, labels from 0 to outputs - 1, or one string label per output, in the
         order of ``numpy.unique(y)``; for `BinaryCrossEntropy`, 0 or 1 for each output; for
-        `SquaredError`, numbers.
+        `SquaredError`, numbers. Rows belong to those of X by position, whatever the index of a data
+        frame.
     sample_weight : array_like, shape (inputs,), optional
         Weight of each input in losses, gradients and accuracies, relative to the mean weight.
     epochs : int, default 20
