@@ -41,6 +41,7 @@ KINDS = {
     "images": [3, 1.5, object(), b"x"],
     "neurons": WHOLES, "count": WHOLES, "inputs": WHOLES, "edges": WHOLES, "nthreads": THREADS,
     "n_jobs": THREADS, "memory": ["", "x", "1XB", "-1", *WHOLES[1:]],
+    "dead": [*WHOLES[:-1], -2],
     "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
     "batch": WHOLES, "seed": WHOLES, "workers": WHOLES, "ahead": WHOLES,
     "clip": [*NUMBERS, True, 0, -1, np.inf], "weight": NUMBERS,
