@@ -779,6 +779,14 @@ def test_wrong_calls():
         gt.accelerate(nn.Linear(3, 3).eval(), density="few")
     with pytest.raises(errors.ArgumentTypeError, match=r"example must be .*, not ndarray"):
         gt.accelerate(nn.Linear(3, 3).eval(), np.ones((2, 3), np.float32))
+    for made in (
+        torch.jit.trace(linear(), inputs()),
+        torch.export.export(linear(), (inputs(),)).module(),
+    ):
+        with pytest.raises(errors.ArgumentError, match="pass the module that it was made from"):
+            gt.accelerate(made)
+    fast = gt.accelerate(torch.fx.symbolic_trace(sparse(nn.Sequential(linear(), nn.Tanh()))))
+    assert replaced(fast) == ["0"]
     fast = gt.accelerate(sparse(linear()))
     with pytest.raises(TypeError):
         fast(np.ones((2, 256), np.float32))

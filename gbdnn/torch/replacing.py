@@ -18,7 +18,7 @@ from torch.nn.utils import prune
 
 from gbdnn.arrays.checks import as_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
-from gbdnn.io.frameworks.torch_trace import FOLLOWING
+from gbdnn.io.frameworks.torch_trace import FOLLOWING, GUARDS
 from gbdnn.kernels import costs
 from gbdnn.torch.accelerated import (
     KINDS,
@@ -138,8 +138,9 @@ def accelerate(
     True
     """
     require_kind(model, nn.Module, "model must be a torch.nn.Module")
-    if isinstance(model, torch.jit.ScriptModule | torch.fx.GraphModule):
-        raise ArgumentError("model is TorchScript or a graph; pass the module it was made from")
+    if isinstance(model, torch.jit.ScriptModule) or GUARDS in model._modules:
+        what = "TorchScript or an exported program"
+        raise ArgumentError(f"model is {what}; pass the module that it was made from")
     parts = [x for x in model.named_modules() if not isinstance(x[1], _PACKED)]
     if names := [name for name, part in parts if part.training]:
         raise ArgumentError(f"{names[-1] or 'model'} is in training mode; call model.eval() first")

@@ -60,7 +60,7 @@ _METHODS = "forward", "propagate", "message", "message_and_aggregate", "aggregat
 _HEADS = {nn.Softmax: "softmax", nn.LogSoftmax: "log_softmax", nn.Sigmoid: "sigmoid"}
 _OTHERS = "gbdnn.torch.accelerate replaces the linear layers of such models"
 _QUANTIZED = "its weights are quantized; convert the model before quantization"
-_GUARDS = "_guards_fn"  # checks shapes in an exported program
+GUARDS = "_guards_fn"  # checks shapes in an exported program
 LINEARS = {nn.Linear.forward}  # gbdnn.torch adds that of its own
 
 
@@ -79,13 +79,13 @@ def trace(module: nn.Module, chain: Chain, *, logits: bool) -> Chain:
     `logits` as for `from_torch`.
     """
     for name, part in module.named_modules():
-        if name != _GUARDS:
+        if name != GUARDS:
             require_visible(name, part)
     if _Tracer().is_leaf_module(module, ""):
         module = nn.Sequential(module)
     root = object.__new__(type(module))  # torch.fx adds tensors that the forward makes
     vars(root).update(vars(module))
-    module, is_exported = root, _GUARDS in module._modules
+    module, is_exported = root, GUARDS in module._modules
     try:
         graph: Any = module.graph if is_exported else _Tracer().trace(module)
     except Exception as err:
@@ -194,7 +194,7 @@ def _shapes(nodes: list[torch.fx.Node]) -> tuple[set[torch.fx.Node], set[torch.f
     for node in nodes:
         args = [*node.args[1:], *node.kwargs.values()]
         if (node.op, node.target, args) == ("call_method", "size", []) or (
-            (node.target is getattr and args == ["shape"]) or node.target == _GUARDS
+            (node.target is getattr and args == ["shape"]) or node.target == GUARDS
         ):
             shapes.add(node)
         elif (node.op, node.target, args) == ("call_method", "size", [0]) or (
