@@ -18,7 +18,7 @@ from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs, lagraph
 from gbdnn.kernels.blocks import AlignedBlock, Buffers, sample
 from gbdnn.kernels.compiled.loading import available as is_compiled
-from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.loading import of_any_processor, required
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.kernel import LayerPlan, starts_at_bias
@@ -228,6 +228,8 @@ class Facts(NamedTuple):
         Whether a callback gets statistics of each layer.
     is_compiled : bool
         Whether there are compiled kernels for this processor.
+    has_library : bool
+        Whether there is compiled code at all, such as the loop of the sparse kernel.
     """
 
     net: NetworkFacts
@@ -240,6 +242,7 @@ class Facts(NamedTuple):
     threads: int
     is_watched: bool
     is_compiled: bool
+    has_library: bool = True
 
     def may_be_single_window(self) -> bool:
         """Whether dense inputs, or a few, pass a network without regrouping."""
@@ -494,7 +497,7 @@ def choose(facts: Facts) -> Plan:
         `memory` is too small.
     """
     net, inputs, kernel = facts.net, facts.inputs, BLOCK_KERNELS.get(facts.engine)
-    if facts.engine == lagraph.NAME:
+    if facts.engine == lagraph.NAME or (facts.engine in _CHOOSE and not facts.has_library):
         return Plan(facts, lagraph.NAME, False, Sizes((0,), inputs or 1, 1, facts.threads, 0, 0, 0))
     if facts.engine in _CHOOSE:
         all_run = facts.engine == "auto" and facts.is_compiled
@@ -536,6 +539,7 @@ def plan_of(
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
         threads=nthreads or (1 if alone else available()), is_watched=callback is not None,
         is_compiled=is_compiled(of_net.dtype),
+        has_library=of_any_processor(of_net.dtype) is not None,
     )  # fmt: skip
     plan = net.prepared(_planned, machine(), *facts[1:], most=_PLANS)
     if few and not plan.is_single_window:

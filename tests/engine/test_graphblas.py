@@ -34,7 +34,7 @@ found = [
 ]
 for each in found:
     np.testing.assert_array_equal(each, expected)
-assert {record.kernel for record in records} <= {"sparse", "full"}
+assert {record.kernel for record in records} == {"lagraph"}
 A, V = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[1.0, -1.0], [0.0, 1.0]])
 Y = graph.infer([graph.Convolution(W, self_weights=V)] * 2, X, A, engine="graphblas")
 wanted = np.maximum(A @ X @ W + X @ V, 0)
@@ -42,7 +42,13 @@ wanted = np.maximum(A @ wanted @ W + wanted @ V, 0)
 np.testing.assert_array_equal(Y.to_dense(fill_value=0), wanted)
 np.testing.assert_array_equal(graph.propagate(A, X, hops=2, engine="graphblas"), A @ A @ X)
 outcome = challenge.run(challenge.generated(1024, 6, inputs=100), engine="graphblas")
-assert outcome.check == "PASSED" and not {"fused"} & set(outcome.kernels), outcome
+assert outcome.check == "PASSED" and {*outcome.kernels} == {"lagraph"}, outcome
+try:
+    gbdnn.infer([W, W], X, bias=-0.25, engine="sparse")
+except gbdnn.errors.MissingPackageError as error:
+    assert "engine='lagraph'" in str(error)
+else:
+    raise AssertionError
 
 np.testing.assert_array_equal(gbdnn.compile([W, W], bias=-0.25)(X), expected)  # the fastest at hand
 try:
