@@ -200,7 +200,7 @@ class CompiledRun:
     def begin(self) -> None:
         """Begin another run like the last one, which is complete."""
         self.counters[CONSTANTS["STATUS"]] = CONSTANTS["READ"]
-        self._state[:, 2:] = 0
+        self._state[:, 2:] = 0, 0, 0, -1, 0, 0
         self.set(is_told=1)
 
     def advance(self, limit: float, between: Callable[[], object]) -> int:

@@ -88,7 +88,7 @@ static int64_t answer(int64_t threads, const struct threads *record, const int64
         r->heads[k] = -1;
     for (int n = 0; n < threads; n++) {
         int64_t *state = must(64);
-        state[0] = BLOCKS - 1 - n, state[1] = -1;
+        state[0] = BLOCKS - 1 - n, state[1] = state[5] = -1;
         workers[n] = (struct worker){state, state + 1, must((4 * STRIDE + 8) * 8), state + 2};
     }
     for (int k = 0; k < BLOCKS - threads; k++)

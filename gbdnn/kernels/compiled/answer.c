@@ -31,7 +31,7 @@ void answer_block(struct run *run, struct worker *worker, int64_t y, int64_t bef
         run->degrees[ids[q]] = 1;
     worker->found[1] += to_dense(block(run, y), run->stride, ncols, ids, inputs, run->answer, ncols,
                                  run->present);
-    put_block(run, y);
+    keep_block(run, worker, y);
 }
 
 void extract_block(struct run *run, struct worker *worker, int64_t y)

@@ -101,7 +101,7 @@ struct worker {
     int64_t *Z;  // number of its second block
     int64_t *pool;  // number of a block of survivors, or -1
     int64_t *scratch;  // as in `chain`
-    int64_t *found;  // distinct marks; entries of a dense answer; ns of regrouping
+    int64_t *found;  // distinct marks; entries of a dense answer; ns of regrouping; see OWN
 };
 
 /* All inputs on their way through the layers; see run.c. Blocks are numbers of places in `memory`, and

@@ -171,7 +171,8 @@ static void cut_blocks(struct run *run, bool merged)
     const int64_t shares = shares_of(run, inputs), step = balanced(run, inputs);
     run->in_place = 0;
     if (shares > 1) {
-        run->share_block = gather_columns(run, (struct piece){0, 0, inputs}, run->sizes[first_layer(run)]);
+        run->share_block = gather_columns(run, run->workers, (struct piece){0, 0, inputs},
+                                          run->sizes[first_layer(run)]);
         run->share_layer = first_layer(run);
         run->share_count = inputs;
         begin_window(run, SHARE, shares);
@@ -281,10 +282,12 @@ static void next_window(struct run *run)
 static void after_window(struct run *run)
 {
     for (int64_t n = 0; n < run->threads; n++) {
-        int64_t *pool = run->workers[n].pool;
+        int64_t *pool = run->workers[n].pool, *own = run->workers[n].found + OWN;
         if (*pool >= 0)
             finish_block(run, *pool);
-        *pool = -1;
+        if (*own >= 0)
+            put_block(run, *own);
+        *pool = *own = -1;
     }
     wait_at(run, place_after(run));
     next_window(run);

@@ -5,6 +5,7 @@
 
 #include "kernels.h"
 
+enum { OWN = 3 };  // place in what a worker has found: number of a block to use next, or -1
 enum { WINDOW, FIND, COMPARE, KEEP, SHARE, EXTRACT, COPY, PHASES };
 enum {
     ROWS = 16,  // neurons at which inputs are compared at a time
@@ -25,13 +26,13 @@ INLINED int64_t last_layer(const struct run *run) { return run->stops[place_afte
 INLINED bool is_last(const struct run *run) { return place_after(run) == run->windows; }
 
 // windows.c
-int64_t take_block(struct run *run);
 void put_block(struct run *run, int64_t y);
+void keep_block(struct run *run, struct worker *worker, int64_t y);
 void finish_block(struct run *run, int64_t y);
 void take_through(struct run *run, struct worker *worker, struct piece p);
 void take_share(struct run *run, struct worker *worker, int64_t share);
 bool end_share(struct run *run);
-int64_t gather_columns(struct run *run, struct piece p, int64_t nrows);
+int64_t gather_columns(struct run *run, struct worker *worker, struct piece p, int64_t nrows);
 
 // equal.c
 void mark_inputs(const struct run *run, int64_t y, int64_t neurons);

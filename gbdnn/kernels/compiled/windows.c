@@ -18,12 +18,17 @@ static void lock(struct run *run)
 
 static void unlock(struct run *run) { __atomic_store_n(run->counters + LOCK, 0, __ATOMIC_RELEASE); }
 
-/* Return an unused block, the one that was used last; phases have no more pieces than blocks. */
-int64_t take_block(struct run *run)
+/* Return an unused block: the thread's own, or that which was used last. Phases have no more pieces than
+   there are blocks. */
+static int64_t take_block(struct run *run, struct worker *worker)
 {
-    lock(run);
-    const int64_t y = run->unused[--run->unused_count];
-    unlock(run);
+    int64_t y = worker->found[OWN];
+    if (y < 0) {
+        lock(run);
+        y = run->unused[--run->unused_count];
+        unlock(run);
+    }
+    worker->found[OWN] = -1;
     run->flagged[y] = run->counts[y] = 0;
     return y;
 }
@@ -33,6 +38,15 @@ void put_block(struct run *run, int64_t y)
     lock(run);
     run->unused[run->unused_count++] = y;
     unlock(run);
+}
+
+/* The same for a block in this core's cache. */
+void keep_block(struct run *run, struct worker *worker, int64_t y)
+{
+    if (worker->found[OWN] < 0)
+        worker->found[OWN] = y;
+    else
+        put_block(run, y);
 }
 
 void finish_block(struct run *run, int64_t y)
@@ -61,9 +75,9 @@ static GrB_Info read_matrix(const struct run *run, GrB_Matrix X, struct piece p,
     return info;
 }
 
-static int64_t read_rows(struct run *run, struct piece p)
+static int64_t read_rows(struct run *run, struct worker *worker, struct piece p)
 {
-    const int64_t y = take_block(run), nrows = run->sizes[run->read_layer], at = p.at - run->first_row;
+    const int64_t y = take_block(run, worker), nrows = run->sizes[run->read_layer], at = p.at - run->first_row;
     const struct features *part = run->parts + at / run->part_rows;
     const int64_t first = at % run->part_rows;
     if (part->X) {
@@ -141,14 +155,14 @@ static void keep_in_place(struct run *run, int64_t y, int64_t nrows)
 }
 
 /* Return a block with the columns of a piece: the block itself, or a new one. */
-int64_t gather_columns(struct run *run, struct piece p, int64_t nrows)
+int64_t gather_columns(struct run *run, struct worker *worker, struct piece p, int64_t nrows)
 {
     const int64_t whole = run->current[p.at];
     if (run->in_place && !is_whole(run, whole))
         keep_in_place(run, whole, nrows);
     if (p.offset == 0 && p.count == run->counts[whole] && is_whole(run, whole))
         return whole;
-    const int64_t y = take_block(run);
+    const int64_t y = take_block(run, worker);
     for (int64_t q = 0, some; q < p.count; p.at++, p.offset = 0, q += some) {
         const int64_t b = run->current[p.at];
         some = least(run->kept[b] - p.offset, p.count - q);
@@ -202,7 +216,7 @@ static void pour(struct run *run, struct worker *worker, int64_t y, int64_t ncol
         }
     }
     if (run->counts[y] == 0)
-        put_block(run, y);
+        keep_block(run, worker, y);
     else
         *worker->pool = y;
 }
@@ -227,7 +241,7 @@ void take_through(struct run *run, struct worker *worker, struct piece p)
 {
     const int64_t first = first_layer(run), last = last_layer(run), began = run->log ? now() : 0;
     const int64_t nrows = run->sizes[first];
-    int64_t y = run->reading ? read_rows(run, p) : gather_columns(run, p, nrows);
+    int64_t y = run->reading ? read_rows(run, worker, p) : gather_columns(run, worker, p, nrows);
     if (run->positions && !run->reading && first == run->loaded)
         y = place_neurons(run, worker, y, nrows);
     const int64_t before = run->counts[y], read = run->log ? now() : 0;
