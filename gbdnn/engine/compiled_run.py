@@ -128,10 +128,9 @@ class FusedInputs:
 
     def end(self) -> None:
         """Tell what was written to a dense answer, and the time of finding equal inputs."""
-        entries, regrouping = self._run.spent
         if self._sink.is_array and self._degrees.any():
-            self._sink.wrote(entries, np.flatnonzero(self._degrees))
-        self._watch.progress.spent(regrouping=regrouping / 1e9)
+            self._sink.wrote(self._run.entries, np.flatnonzero(self._degrees))
+        self._watch.progress.spent(regrouping=self._run.regrouping)
 
     # What the run asks for
 

@@ -80,11 +80,13 @@ def _blocks(
         run.watch(None)
     run.begin()
     run.set(answer=values, present=present)
-    watch, status, last = Watch("", progress=progress), CONSTANTS["READ"], 0
+    watch = Watch("", progress=progress) if progress.is_watched else None
+    status, last = CONSTANTS["READ"], 0
 
     def report() -> None:
-        for pieces in run.log() if progress.is_watched else ():
-            watch.pieces(pieces, FUSED.name, is_last=True)
+        if watch is not None:
+            for pieces in run.log():
+                watch.pieces(pieces, FUSED.name, is_last=True)
 
     while status == CONSTANTS["READ"]:
         parts, part, end = read_parts(X, last, width, workers, _CAST)
@@ -96,7 +98,7 @@ def _blocks(
         if layer < 0:
             X.require_finite(row, row + width)
         raise non_finite(layer, chains.checked.layers.plans[layer].info)
-    entries, _ = run.spent
+    entries = run.entries
     run.set(answer=None, present=None, parts=None)
     if not progress.is_watched:
         chains.idle_runs[kind].append(run)  # not after an error
