@@ -28,6 +28,7 @@ OPTIONS = {
         "--graph", "500,2000", "--features", 8, "--rounds", 2, "--what", "product", "--what", "gcn",
         "--what", "sage",
     ],
+    "graphblas_threads.py": [*TINY, "--nthreads", "1,2"],
     "python_calls.py": ["callback", "--inputs", 64, "--layers", 4, "--rounds", 2],
     "real_networks.py": [*NETWORK, "--inputs", "1,40", "--nthreads", 1],
     "side_by_side.py": [*TINY, "--nthreads", 1, "--batch", "16,64"],
