@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import Watch
     from gbdnn.kernels.kernel import LayerPlan
 
-__all__ = ["FusedInputs", "balanced", "read_parts", "unchecked"]
+__all__ = ["AT_ONCE", "FEW", "NARROW", "FusedInputs", "balanced", "read_parts", "unchecked"]
 
-_FEW = 0.75  # share of a block's width below which survivors are pooled
-_NARROW = 32  # inputs below which a further thread does not help
-_AT_ONCE = 16  # blocks whose rows are read together
+FEW = 0.75  # share of a block's width below which survivors are pooled
+NARROW = 32  # inputs below which a further thread does not help
+AT_ONCE = 16  # blocks whose rows are read together
 
 
 class FusedInputs:
@@ -80,7 +80,7 @@ class FusedInputs:
         fits = 4 * sizes.workers + sizes.waiting // sizes.block
         self._run = CompiledRun(
             net.dtype, [net.infos[0].nrows, *(info.ncols for info in net.infos)], stops,
-            width=sizes.width, threads=sizes.workers, few=int(_FEW * sizes.width),
+            width=sizes.width, threads=sizes.workers, few=int(FEW * sizes.width),
             blocks=min(fits, -(-inputs // self._step) + 9 * sizes.workers + 2),
             leaving=np.array([self._leaving(k) for k in stops]),
             always=plan.facts.deduplicate is True,
@@ -244,7 +244,7 @@ def balanced(inputs: int, width: int, workers: int) -> int:
     rounds = max(1, -(-inputs // (width * workers)))
     if rounds > 8 or workers == 1:
         return width
-    return min(width, max(_NARROW, -(-inputs // (rounds * workers * 16)) * 16))
+    return min(width, max(NARROW, -(-inputs // (rounds * workers * 16)) * 16))
 
 
 def unchecked(chain: FusedChain) -> FusedChain:
@@ -277,7 +277,7 @@ def read_parts(
     last = min(source.nrows, first + max(step, int(nbytes / max(row, 1))))
     workers = min(workers, costs.CALLERS)
     fair = -(-(last - first) // (2 * workers * step)) * step
-    part = min(fair, _AT_ONCE * step)
+    part = min(fair, AT_ONCE * step)
     starts = range(first, last, part)
     found: list[Any] = [None] * len(starts)
 

@@ -27,7 +27,7 @@ from gbdnn.arrays.answer import Answer, matrix_of
 from gbdnn.arrays.checks import as_bytes, as_nthreads, as_word, require_callable
 from gbdnn.arrays.sources import DenseRows
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.engine.compiled_run import FusedInputs, balanced
+from gbdnn.engine.compiled_run import AT_ONCE, FEW, NARROW, FusedInputs, balanced
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
 from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, Engine, engines, plan_layers, plan_of
@@ -57,9 +57,6 @@ if TYPE_CHECKING:
 __all__ = ["checked_options", "infer_network"]
 
 _STOPS = (6, 10, 14, 20)  # layers before which rows are merged
-_NARROW = 32  # inputs below which a further thread does not help
-_FEW = 0.75  # share of a block's width below which survivors are pooled
-_AT_ONCE = 16  # blocks whose rows are read together
 
 _log = logging.getLogger("gbdnn.inference")
 
@@ -282,7 +279,7 @@ class _Run:
         row = source.ncols * itemsize if dense else rows.entries / rows.inputs * (8 + itemsize)
         fits = sizes.working / (16 * sizes.workers * max(row * width, 1))
         fair = rows.inputs // (2 * sizes.workers * width)
-        step = width * max(1, int(min(1 if dense else _AT_ONCE, fits, fair)))
+        step = width * max(1, int(min(1 if dense else AT_ONCE, fits, fair)))
         _log.debug("layer %d: %s kernel, blocks of %d", window.first, window.chain.name, width)
 
         def through(blocks: Any, start: int) -> Any:
@@ -331,7 +328,7 @@ class _Run:
         out: list[Any] = []
         chain, first, stop, ends = window
         width = self.plan.sizes.width
-        few = 0 if ends else int(_FEW * width)
+        few = 0 if ends else int(FEW * width)
 
         def done(found: Iterator[Any]) -> None:
             for Y in found:
@@ -401,7 +398,7 @@ class _Run:
         while stop < len(self.layers) and not is_stop(stop, kernel.stops):
             stop += 1
         each = sum(kernel.cost(plan.info, 16, 0) / 16 for plan in self.layers[k:stop])
-        saved = (max(loads) - max(inputs / workers, _NARROW)) * each
+        saved = (max(loads) - max(inputs / workers, NARROW)) * each
         moved = inputs * self.layers[k].info.nrows * costs.MOVE / self._callers
         is_thin = len(sizes) > 2 * (inputs // self.plan.sizes.width) + 1 + workers
         return is_thin or saved > moved + costs.RECUT
