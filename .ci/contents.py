@@ -15,11 +15,11 @@ SOURCE = [
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "pyproject.toml",
     ".ci/run", "benchmarks/README.md", "docs/_static/beside.svg", "docs/conf.py", "docs/index.md",
     "docs/results.toml",
-    "gbdnn/challenge/published.toml", "gbdnn/py.typed", "notebooks/first_inference.ipynb",
+    "benchmarks/published.toml", "gbdnn/py.typed", "notebooks/first_inference.ipynb",
     "tests/support/oracles.py", "tests/test_inference.py",
 ]  # fmt: skip
 WHEEL = [
-    "gbdnn/__init__.py", "gbdnn/challenge/published.toml", "gbdnn/kernels/compiled/kernels.h",
+    "gbdnn/__init__.py", "gbdnn/kernels/compiled/kernels.h",
     "gbdnn/py.typed",
 ]  # fmt: skip
 COMPILED = "gbdnn/kernels/compiled"

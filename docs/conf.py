@@ -51,7 +51,6 @@ add_module_names = False
 autodoc_typehints = "none"  # the docstrings say more: shapes, units
 autodoc_member_order = "bysource"
 # One page per public object. Two names differ only in case, which some file systems ignore.
-autosummary_filename_map = {"gbdnn.distributed.Balance": "gbdnn.distributed.Balance-record"}
 numpydoc_show_class_members = False
 
 # The pages build without a network, so no inventories are fetched and names of other packages are

@@ -17,8 +17,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
-
-from gbdnn.challenge import published
+from published import PUBLISHED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +27,7 @@ FOLDER = HERE / "_static"
 SOURCES = {
     "beside.svg": ["results.toml"],
     "density.svg": ["real-networks.toml"],
-    "published.svg": ["results.toml", "../gbdnn/challenge/published.toml"],
+    "published.svg": ["results.toml", "../benchmarks/published.toml"],
 }
 STYLE = {
     "font.size": 9,
@@ -151,7 +150,7 @@ def times() -> Figure:
     for panels, systems, kind in zip(rows, (CPUS, GPUS), ("CPUs", "GPUs"), strict=True):
         for axes, layers in zip(panels, (120, 480, 1920), strict=True):
             for system, color, marker in zip(systems, COLORS, MARKERS, strict=True):
-                of = [each for each in published.PUBLISHED if each.system == system]
+                of = [each for each in PUBLISHED if each.system == system]
                 seconds = {e.neurons: e.seconds for e in of if e.layers == layers}
                 fill = "white" if of[0].effective else color
                 look = {"color": color, "marker": marker, "markerfacecolor": fill}

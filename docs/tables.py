@@ -11,15 +11,13 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from measured import processor
+from published import FOUND, PUBLISHED
 from result_figures import SHOWN
-
-from gbdnn.challenge.published import PUBLISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -445,8 +443,7 @@ def _published() -> str:
 
 def _published_threads() -> str:
     """Return a row for each depth: published speed-ups over one thread, and per core."""
-    text = files("gbdnn.challenge").joinpath("published.toml").read_text(encoding="utf-8")
-    (of,) = tomllib.loads(text)["threads"]
+    (of,) = FOUND["threads"]
     head = ["layers", *(f"{neurons} neurons" for neurons in NEURONS)]
     rows = []
     for layers in ("120", "480", "1920"):

@@ -306,7 +306,7 @@ def infer_to_store(
     path: str | os.PathLike[str],
     *,
     executor: Any = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     replace: bool = False,
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[Options],
@@ -323,7 +323,7 @@ def infer_to_store(
         file system that they share.
     path : path-like
         A new or empty folder, or the folder of an earlier call.
-    batch : int, optional
+    batch_size : int, optional
         Minimum number of inputs per part. With smaller parts, less is lost in an interruption, but
         the weights are read once per part. Default: that of the earlier call; else 16,384, or
         65,536 for networks on disk and those of more than 120 layers; with `executor` 1/64 of the
@@ -346,7 +346,7 @@ def infer_to_store(
     ------
     OutputError
         The folder cannot be written, or contains another store or a different run (network,
-        features, ``engine``, `deduplicate`, `batch` or version of gbdnn); the message names the
+        features, `engine`, `deduplicate`, `batch_size` or version of gbdnn); the message names the
         difference.
     GbdnnError
         As for `infer` and `save`. Finished parts are kept.
@@ -369,8 +369,8 @@ def infer_to_store(
     require_callable(progress, "progress")
     as_flag(replace, "replace")
     as_path(path)
-    if batch is not None:
-        whole_number(batch, "batch", least=1)
+    if batch_size is not None:
+        whole_number(batch_size, "batch_size", least=1)
     net, run, _ = _with_options(layers, options, "infer_to_store", features)
     if not len(net):
         raise ArgumentTypeError(
@@ -382,7 +382,7 @@ def infer_to_store(
     workers = _workers(here() if executor is None else executor, run, is_dealt=False)
     with restored(), engaged(run["nthreads"] if workers.is_caller else None):
         return infer_to_store_over(
-            net, features, path, workers, batch=batch, replace=replace, progress=progress,
+            net, features, path, workers, batch_size=batch_size, replace=replace, progress=progress,
             options=run,
         )  # fmt: skip
 
@@ -410,7 +410,7 @@ def _workers(executor: Any, options: dict[str, Any], *, is_dealt: bool = True) -
     if not workers.is_caller and options["callback"] is not None:
         raise ArgumentTypeError(
             "callback= cannot be combined with executor=; use"
-            " executor=gbdnn.distributed.Workers(executor, stats=...) for a record per batch"
+            " executor=gbdnn.distributed.Workers(executor, callback=...) for a record per batch"
         )
     if workers.is_hashed and not is_dealt:
         raise ArgumentError("Workers(order='hashed') is supported only by infer")

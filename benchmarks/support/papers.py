@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from dataclasses import dataclass, field
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -30,7 +30,7 @@ _QUICK_LAYERS, _QUICK_INPUTS = 8, 240
 
 def tables() -> dict[str, list[dict[str, Any]]]:
     """Return the published figures by table."""
-    text = files("gbdnn.challenge").joinpath("published.toml").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "published.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 

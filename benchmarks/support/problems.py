@@ -48,8 +48,8 @@ class Choice:
         sizes = {"images": images, "inputs": inputs}
         try:
             if data is None:
-                return challenge.generated(at.neurons, at.layers, seed=at.seed, **sizes)
-            return challenge.official(data, at.neurons, at.layers, **sizes)
+                return challenge.generate(at.neurons, at.layers, seed=at.seed, **sizes)
+            return challenge.load(data, at.neurons, at.layers, **sizes)
         except GbdnnError as err:
             raise SystemExit(str(err)) from err
 

@@ -1,8 +1,7 @@
-"""The Sparse DNN Graph Challenge: problems, outcomes, machine information and published times."""
+"""The Sparse DNN Graph Challenge: problems, outcomes and machine information."""
 
 from gbdnn.challenge.outcome import Outcome, run
-from gbdnn.challenge.problems import Problem, generated, official
-from gbdnn.challenge.published import PUBLISHED, Rate
+from gbdnn.challenge.problems import Problem, generate, load
 
-__all__ = ["PUBLISHED", "Outcome", "Problem", "Rate", "generated", "official", "run"]
+__all__ = ["Outcome", "Problem", "generate", "load", "run"]
 __dir__ = __all__.copy  # dir() lists the public names only

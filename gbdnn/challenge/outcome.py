@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
-    from gbdnn.distributed import Balance, BatchStats
     from gbdnn.distributed.executors.workers import Workers
+    from gbdnn.distributed.stats import Balance, BatchStats
     from gbdnn.engine.plan import Engine
-    from gbdnn.engine.stats import LayerStats
     from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
@@ -95,8 +94,6 @@ class Outcome:
         inputs die or are merged. None with workers.
     balances : list of Balance, optional
         Work of the workers in each run; None without workers.
-    records : list of LayerStats, optional
-        Records of an additional untimed run, if requested.
     machine : dict
         Processor, cores, memory in GiB and operating system.
     versions : dict
@@ -105,7 +102,7 @@ class Outcome:
     Examples
     --------
     >>> from gbdnn import challenge
-    >>> outcome = challenge.run(challenge.generated(1024, 6, inputs=100), repeat=3)
+    >>> outcome = challenge.run(challenge.generate(1024, 6, inputs=100), repeat=3)
     >>> outcome.check, len(outcome.seconds), outcome.edge_rate > 0
     ('PASSED', 3, True)
     """
@@ -126,7 +123,6 @@ class Outcome:
     unexpected: np.ndarray = field(default_factory=_none)
     processed: int | None = None
     balances: list[Balance] | None = None
-    records: list[LayerStats] | None = None
     machine: dict[str, Any] = field(default_factory=described)
     versions: dict[str, str] = field(default_factory=versions)
 
@@ -173,7 +169,7 @@ class Outcome:
         )  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
-        """Return a dict for JSON without matrices and records; categories count from 1."""
+        """Return a dict for JSON without matrices; categories count from 1."""
         net = self.problem.network
         return {
             "problem": {
@@ -202,7 +198,6 @@ def run(
     memory: int = MEMORY,
     repeat: int = 3,
     check: bool = True,
-    record: bool = False,
     executor: Any = None,
     progress: Progress | None = None,
 ) -> Outcome:
@@ -211,7 +206,7 @@ def run(
     Parameters
     ----------
     problem : Problem
-        From `official` or `generated`.
+        From `load` or `generate`.
     nthreads, engine, memory
         As for `infer`.
     deduplicate : {False, "auto", True}, default False
@@ -220,8 +215,6 @@ def run(
         Number of runs after the first one. The median counts only these, unless `repeat` is 0.
     check : bool, default True
         Compare the categories with ``problem.truth``, or with SciPy's in FP64 if it is None.
-    record : bool, default False
-        Store the records of each layer in the outcome's `records`.
     executor
         As for `infer`; its number of workers must be known. A network in memory is saved for the
         workers in a temporary folder (``TMPDIR``).
@@ -235,21 +228,18 @@ def run(
 
     Notes
     -----
-    Runs have no callback; `record` adds another run in this process.
-
     With `executor`, each worker first computes two batches, so that it has started and loaded the
     weights. Times include sending features and answers.
 
     Examples
     --------
     >>> import gbdnn.challenge as challenge
-    >>> challenge.run(challenge.generated(1024, 6, inputs=100)).check
+    >>> challenge.run(challenge.generate(1024, 6, inputs=100)).check
     'PASSED'
     """
     require_kind(problem, Problem, "problem must be a Problem")
     whole_number(repeat, "repeat", least=0)
-    for name, flag in (("check", check), ("record", record)):
-        as_flag(flag, name)
+    as_flag(check, "check")
     require_callable(progress, "progress")
     options: dict[str, Any] = {
         "engine": engine,
@@ -264,12 +254,12 @@ def run(
         workers, count = None, None
         if executor is not None:
             workers = copy(workers_of(executor))
-            workers.stats, given = None, workers.stats
+            workers.callback, given = None, workers.callback
             count = _warmed(net, features, workers, options)
         for _ in range(1 + repeat):
             batches: list[BatchStats] = []
             if workers is not None:
-                workers.stats = partial(_add, batches, given)
+                workers.callback = partial(_add, batches, given)
             with watched(current() if current().is_watched else RunProgress()) as work:
                 started = perf_counter()
                 Y = infer(net, features, **options, executor=workers)
@@ -279,9 +269,6 @@ def run(
                 nthreads = max(each.threads for each in batches)
     processed = work.done if executor is None else None
     ids = categories(Y)
-    records: list[LayerStats] = []
-    if record:
-        infer(problem.network, features, callback=records.append, **options)
     outcome = Outcome(
         problem=problem,
         first_seconds=seconds[0],
@@ -295,7 +282,6 @@ def run(
         deduplicate=bool(deduplicate),
         balances=balances[1:] or balances or None,
         processed=processed,
-        records=records if record else None,
     )
     return outcome.checked(progress) if check else outcome
 

@@ -48,7 +48,7 @@ class Problem:
     Examples
     --------
     >>> from gbdnn import challenge
-    >>> problem = challenge.generated(1024, 6, inputs=100)
+    >>> problem = challenge.generate(1024, 6, inputs=100)
     >>> problem
     Problem(1024 neurons x 6 layers, generated (seed 0), on 100 inputs (scikit-learn's digits))
     >>> problem.inputs, problem.network.edges
@@ -70,7 +70,7 @@ class Problem:
         return int(self.features.nrows)
 
 
-def generated(
+def generate(
     neurons: int = 1024,
     layers: int = 120,
     *,
@@ -99,7 +99,7 @@ def generated(
     Examples
     --------
     >>> from gbdnn import challenge
-    >>> problem = challenge.generated(1024, 6, inputs=100)
+    >>> problem = challenge.generate(1024, 6, inputs=100)
     >>> problem.inputs, len(problem.network), problem.truth is None
     (100, 6, True)
     """
@@ -114,7 +114,7 @@ def generated(
     )
 
 
-def official(
+def load(
     directory: str | os.PathLike[str],
     neurons: int = 1024,
     layers: int = 120,
@@ -134,7 +134,7 @@ def official(
     neurons, layers : int
         Size of the network.
     images : path-like, optional
-        Images to use instead of the official ones, as for `generated`. There is no official truth.
+        Images to use instead of the official ones, as for `generate`. There is no official truth.
     inputs : int, optional
         Number of inputs to use, starting with the first (default: all).
     truth : bool, default True
@@ -166,7 +166,7 @@ def official(
     >>> gbdnn.io.write_tsv(X, folder / "sparse-images-1024.tsv")
     >>> true = gbdnn.categories(gbdnn.infer(net, X))
     >>> gbdnn.io.write_categories(true, folder / "neuron1024-l2-categories.tsv")
-    >>> challenge.run(challenge.official(folder, 1024, 2)).check
+    >>> challenge.run(challenge.load(folder, 1024, 2)).check
     'PASSED'
     """
     as_flag(truth, "truth")

@@ -17,11 +17,12 @@ from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bar, kernels, lines_of, say
 from gbdnn.errors import ArgumentError
 from gbdnn.io.files import is_standard_output, require_writable, whole_file
-from gbdnn.viz.figures import new_figure, require_plottable, save_figure
+from gbdnn.viz.figures import require_plottable, save_figure, stacked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from gbdnn.inference import LayerStats
     from gbdnn.thread_scaling import Scaling
 
 _FEW = 10  # ids
@@ -98,11 +99,11 @@ def challenge(
     with Bar() as bar, pools.executor(workers, scheduler, mpi) as executor:
         bar.begin("reading" if data else "generating")
         if data is None:
-            problem = problems.generated(
+            problem = problems.generate(
                 neurons, layers, images=images, inputs=inputs, seed=seed or 0
             )
         else:
-            problem = problems.official(
+            problem = problems.load(
                 data, neurons, layers, images=images, inputs=inputs, truth=check, progress=bar.show
             )
         with bar.inference():
@@ -110,13 +111,12 @@ def challenge(
                 problem, nthreads=counts[-1], engine=engine, memory=memory,
                 deduplicate="auto" if deduplicate else False,
                 check=False, executor=executor, repeat=0 if several else repeat,
-                record=plot is not None and not several,
             )  # fmt: skip
             if several:
                 outcome, study = _sweep(outcome, counts, repeat, memory=memory)
                 say(repr(study), json_file)
         if plot is not None:
-            save_figure(_drawn(outcome, study), plot)
+            save_figure(_drawn(outcome, study, memory), plot)
         if json_file is not None and not is_standard_output(json_file):
             _write(outcome, study, json_file)  # before the check, which may take longer
         say(lines_of(_facts(outcome)), json_file)
@@ -147,16 +147,20 @@ def _write(outcome: problems.Outcome, study: Scaling | None, path: Path) -> None
         file.write((json.dumps(found, indent=2) + "\n").encode())
 
 
-def _drawn(outcome: problems.Outcome, study: Scaling | None) -> Figure:
-    name, sizes = outcome.problem.name, [layer.ncols for layer in outcome.problem.network.infos]
+def _drawn(outcome: problems.Outcome, study: Scaling | None, memory: int | str) -> Figure:
+    """Return a figure of the study, or of one more run by layer."""
+    problem, plots = outcome.problem, [] if study is None else [study.plot]
     if study is None:
-        return gbdnn.viz.run_figure(
-            outcome.records or [], neurons=sizes, layers=len(sizes), title=name
-        )
-    figure = new_figure()
-    figure.suptitle(name, fontsize="medium")
-    study.plot(figure.subplots())
-    return figure
+        records: list[LayerStats] = []
+        gbdnn.infer(
+            problem.network, problem.features, engine=outcome.engine, memory=memory,
+            deduplicate="auto" if outcome.deduplicate else False, nthreads=outcome.nthreads,
+            callback=records.append,
+        )  # fmt: skip
+        sizes = [layer.ncols for layer in problem.network.infos]
+        plots.append(partial(gbdnn.viz.plot_activity, records, neurons=sizes, layers=len(sizes)))
+        plots.append(partial(gbdnn.viz.plot_layer_times, records, layers=len(sizes)))
+    return stacked(problem.name, *plots)
 
 
 def _check(outcome: problems.Outcome) -> str:

@@ -97,7 +97,7 @@ def infer(
                 records.append(record)
                 bar.show(record.done, record.batches)
 
-            settings["executor"] = gbdnn.distributed.Workers(executor, stats=add)
+            settings["executor"] = gbdnn.distributed.Workers(executor, callback=add)
         with bar.inference() as run:
             if pipeline:
                 Y: Any = gbdnn.distributed.pipeline(net, X, **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from gbdnn.io.formats import STORE, read_network, target_format
 from gbdnn.training import defaults
 from gbdnn.training.optimizers import OptimizerName  # noqa: TC001 -- typer reads the annotations
 from gbdnn.training.rewiring import RewiringName, adjustments_named
-from gbdnn.viz.figures import require_plottable, save_figure
+from gbdnn.viz.figures import require_plottable, save_figure, stacked
 
 if TYPE_CHECKING:
     from gbdnn.training import EpochRecord
@@ -123,7 +124,9 @@ def train(
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
         gbdnn.save(run.network, out, replace=force)
     if plot is not None:
-        save_figure(gbdnn.viz.history_figure(run), plot)
+        kinds = ("loss", "accuracy", "edges")
+        curves = (partial(gbdnn.viz.plot_history, run, of=of) for of in kinds)
+        save_figure(stacked(out.name, *curves), plot)
     best = "" if run.best is None else f", of epoch {run.best.epoch}"
     say(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
 

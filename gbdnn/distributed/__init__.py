@@ -7,7 +7,7 @@ ranks for `pipeline`. `rows` are the sparse rows that both send, `stats` their r
 
 from gbdnn.distributed.executors.workers import Workers
 from gbdnn.distributed.mpi.pipeline import pipeline
-from gbdnn.distributed.stats import Balance, BatchStats, RankStats, Spread, balance
+from gbdnn.distributed.stats import BatchStats, balance
 
-__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "Workers", "balance", "pipeline"]
+__all__ = ["BatchStats", "Workers", "balance", "pipeline"]
 __dir__ = __all__.copy  # dir() lists the public names only

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance", "edges_by_kernel"]
+__all__ = ["Balance", "BatchStats", "RankStats", "balance", "edges_by_kernel"]
 
-_SUMS = ("inputs", "alive", "seconds", "bytes")
+_SUMS = ("seconds", "inputs", "alive", "bytes")
 _NUMBERS = [(name, "f8" if name == "seconds" else "i8") for name in ("batches", *_SUMS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStats:
-    """Record of one batch, passed to ``stats=`` of `Workers`.
+    """Record of one batch, passed to ``callback=`` of `Workers`.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class BatchStats:
     >>> import numpy as np, gbdnn
     >>> records = []
     >>> with ThreadPoolExecutor(2) as pool:
-    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     workers = gbdnn.distributed.Workers(pool, batch_size=1, callback=records.append)
     ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
     >>> sorted((each.batch, each.inputs, each.alive) for each in records)
     [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
@@ -78,34 +78,7 @@ class BatchStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStats:
-    """Record of one rank, passed to ``report=`` of `pipeline` together with those of all ranks.
-
-    Attributes
-    ----------
-    rank : int
-        The rank.
-    layers : (int, int)
-        Its first layer, and one past its last layer.
-    inputs : int
-        Rows received: all inputs on rank 0, those alive elsewhere.
-    alive : int
-        Rows passed on, or part of the answer.
-    sent : int
-        Bytes sent to other ranks; on the last rank, those of the answer.
-    busy, waited : float
-        Seconds of computing, and of waiting for other ranks.
-    kernels : dict of str to int
-        Edges, summed over the inputs, per kernel that computed them.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> records = []
-    >>> net, X = [np.eye(2), np.eye(2)], np.diag([1.0, 0.0])
-    >>> Y = gbdnn.distributed.pipeline(net, X, report=records.extend)
-    >>> [(each.rank, each.layers, each.inputs, each.alive) for each in records]
-    [(0, (0, 2), 2, 1)]
-    """
+    """Record of one rank, described in `pipeline`."""
 
     rank: int
     layers: tuple[int, int]
@@ -119,19 +92,7 @@ class RankStats:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Minimum, mean and maximum over the workers.
-
-    Attributes
-    ----------
-    min, mean, max : float
-        Over the workers.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> gbdnn.distributed.Spread(min=1.0, mean=2.0, max=3.0).imbalance
-    1.5
-    """
+    """Minimum, mean and maximum over the workers."""
 
     min: float
     mean: float
@@ -145,27 +106,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """Work of each worker and its spread.
-
-    Attributes
-    ----------
-    workers : structured ndarray
-        One row per worker: ``worker``, ``batches``, and the sums ``inputs``, ``alive``,
-        ``seconds`` and ``bytes``.
-    seconds, inputs, alive, bytes : Spread
-        Of these sums over the workers.
-
-    Examples
-    --------
-    >>> from concurrent.futures import ThreadPoolExecutor
-    >>> import numpy as np, gbdnn
-    >>> records = []
-    >>> with ThreadPoolExecutor(1) as pool:
-    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
-    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
-    >>> gbdnn.distributed.balance(records).inputs
-    Spread(min=3.0, mean=3.0, max=3.0)
-    """
+    """Work of each worker and its spread, described in `balance`."""
 
     workers: NDArray[np.void]
     seconds: Spread
@@ -175,7 +116,7 @@ class Balance:
 
     def __str__(self) -> str:
         rows = [f"{'':8}{'min':>12}{'mean':>12}{'max':>12}  imbalance"]
-        for name in ("seconds", "inputs", "alive", "bytes"):
+        for name in _SUMS:
             spread: Spread = getattr(self, name)
             numbers = "".join(f"{x:12.4g}" for x in (spread.min, spread.mean, spread.max))
             rows.append(f"{name:8}{numbers}  {spread.imbalance:.2f}")
@@ -203,6 +144,9 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
     Returns
     -------
     Balance
+        ``workers`` is a structured array with a row per worker: ``worker``, ``batches``, and the
+        sums ``inputs``, ``alive``, ``seconds`` and ``bytes``. Attributes named like the sums have
+        ``min``, ``mean``, ``max`` and ``imbalance``, maximum divided by mean. Print it for a table.
 
     Raises
     ------
@@ -211,7 +155,7 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
 
     Notes
     -----
-    The imbalance, maximum divided by mean, is what KK-SpDNN reports per rank.
+    KK-SpDNN reports the imbalance per rank.
 
     Examples
     --------
@@ -219,7 +163,7 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
     >>> import numpy as np, gbdnn
     >>> records = []
     >>> with ThreadPoolExecutor(1) as pool:
-    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     workers = gbdnn.distributed.Workers(pool, batch_size=1, callback=records.append)
     ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
     >>> found = gbdnn.distributed.balance(records)
     >>> found.inputs, found.seconds.imbalance

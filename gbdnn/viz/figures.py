@@ -12,7 +12,7 @@ from gbdnn.io.files import require_writable, whole_file
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -31,13 +31,15 @@ def new_figure(rows: float = 1) -> Figure:
     return figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
 
 
-def stacked(rows: int, title: str | None) -> tuple[Figure, Any]:
-    """Return a figure with this title, and its axes below each other with one horizontal axis."""
-    figure = new_figure(rows)
-    if title is not None:
-        require_kind(title, str, "title must be a str")
-        figure.suptitle(title, fontsize="medium", wrap=True)
-    return figure, figure.subplots(rows, sharex=True)
+def stacked(title: str, *plots: Callable[[Axes], object]) -> Figure:
+    """Return a figure with plots below each other, over one horizontal axis."""
+    figure = new_figure(len(plots))
+    figure.suptitle(title, fontsize="medium", wrap=True)
+    axes = figure.subplots(len(plots), sharex=True, squeeze=False)[:, 0]
+    for ax, plot in zip(axes, plots, strict=True):
+        plot(ax)
+        ax.label_outer()
+    return figure
 
 
 def axes_or_new(ax: Axes | None, rows: float = 1) -> Axes:

@@ -9,13 +9,12 @@ import numpy as np
 from gbdnn.arrays.checks import as_records, as_word
 from gbdnn.errors import ArgumentError
 from gbdnn.training.run import EpochRecord
-from gbdnn.viz.figures import axes_or_new, curve_styles, label_steps, legend_above, stacked
+from gbdnn.viz.figures import axes_or_new, curve_styles, label_steps, legend_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from gbdnn.training.run import TrainingRun
 
@@ -91,42 +90,6 @@ def plot_history(
     if len(ax.get_legend_handles_labels()[0]) > 1:
         legend_above(ax)
     return ax
-
-
-def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | None = None) -> Figure:
-    """Return a figure of a training run with loss, edges, and accuracy if available.
-
-    Parameters
-    ----------
-    run : TrainingRun or iterable of EpochRecord
-        As for `plot_history`.
-    title : str, optional
-        Default: none.
-
-    Returns
-    -------
-    Figure
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> X = np.random.default_rng(0).random((200, 8))
-    >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
-    >>> figure = gbdnn.viz.history_figure(gbdnn.train(net, X, y, epochs=3))
-    >>> len(figure.axes)
-    3
-    """
-    records = _records(run)
-    kinds: list[Literal["loss", "accuracy", "edges"]] = ["loss", "edges"]
-    if any(record.accuracy is not None for record in records):
-        kinds.insert(1, "accuracy")
-    figure, axes = stacked(len(kinds), title)
-    given = run if hasattr(run, "history") else records
-    for ax, of in zip(axes, kinds, strict=True):
-        plot_history(given, ax, of=of)
-        ax.label_outer()
-    return figure
 
 
 def _records(run: TrainingRun | Iterable[EpochRecord]) -> list[EpochRecord]:

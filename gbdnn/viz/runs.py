@@ -1,37 +1,21 @@
-"""Plots of a run: inputs alive, density and time by layer, and the balance of workers."""
+"""Plots of a run: inputs alive, density and time by layer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_records, as_word
-from gbdnn.distributed.stats import BatchStats, balance
+from gbdnn.arrays.checks import as_array, as_records
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.runtime.first_use import shown
-from gbdnn.viz.figures import (
-    area_styles,
-    axes_or_new,
-    curve_styles,
-    label_steps,
-    legend_above,
-    stacked,
-)
+from gbdnn.viz.figures import area_styles, axes_or_new, curve_styles, label_steps, legend_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_LABELS = {
-    "seconds": "busy time (s)",
-    "inputs": "inputs",
-    "alive": "inputs alive after the last layer",
-    "bytes": "bytes moved",
-}
 
 
 def plot_activity(
@@ -154,112 +138,6 @@ def plot_layer_times(
         ax.annotate(f"{bottom[k]:.4g} ms", (k + 1, 0.98 * top), va="top", fontsize="small")
     label_steps(ax, "layer")
     ax.set_ylabel("total time of all blocks (ms)")
-    legend_above(ax)
-    return ax
-
-
-def run_figure(
-    stats: Iterable[LayerStats],
-    *,
-    neurons: int | Sequence[int] | None = None,
-    layers: int | None = None,
-    title: str | None = None,
-) -> Figure:
-    """Return a figure of one run: `plot_activity` above `plot_layer_times`.
-
-    Parameters
-    ----------
-    stats, neurons, layers
-        As for `plot_activity`.
-    title : str, optional
-        Default: none.
-
-    Returns
-    -------
-    Figure
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> from gbdnn.gallery import digits, features_from_images
-    >>> records = []
-    >>> net, X = gbdnn.radixnet(1024, 12), features_from_images(digits()[:200], 1024)
-    >>> Y = gbdnn.infer(net, X, callback=records.append)
-    >>> figure = gbdnn.viz.run_figure(records, neurons=1024, title="12 layers")
-    >>> len(figure.axes)
-    3
-    """
-    records = _records(stats)
-    figure, (upper, lower) = stacked(2, title)
-    plot_activity(records, upper, neurons=neurons, layers=layers)
-    plot_layer_times(records, lower, layers=layers)
-    upper.set_xlabel("")
-    return figure
-
-
-def plot_balance(
-    stats: Iterable[BatchStats],
-    ax: Axes | None = None,
-    *,
-    of: Literal["seconds", "inputs", "alive", "bytes"] = "seconds",
-    workers: int | None = None,
-) -> Axes:
-    """Plot the work of each worker by batch, and the mean.
-
-    Parameters
-    ----------
-    stats : iterable of BatchStats
-        Records of one call with ``executor=``, in order.
-    ax : Axes, optional
-        Axes to draw into (default: those of a new figure).
-    of : {"seconds", "inputs", "alive", "bytes"}, default "seconds"
-        Quantity to plot.
-    workers : int, optional
-        Number of workers (default: those that computed a batch).
-
-    Returns
-    -------
-    Axes
-        One bar per worker in descending order, one segment per batch. The line is the mean,
-        labelled with the imbalance (maximum divided by mean, as KK-SpDNN reports per rank).
-
-    Raises
-    ------
-    ArgumentError
-        There are no records, or `of` is unknown.
-
-    Examples
-    --------
-    >>> from concurrent.futures import ThreadPoolExecutor
-    >>> import numpy as np, gbdnn
-    >>> records = []
-    >>> with ThreadPoolExecutor(2) as pool:
-    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
-    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
-    >>> ax = gbdnn.viz.plot_balance(records, of="inputs", workers=2)
-    """
-    as_word(of, "of", _LABELS)
-    records = as_records(stats, BatchStats, "stats")
-    load = balance(records, workers)
-    spread = getattr(load, of)
-    table = load.workers[np.argsort(-load.workers[of], kind="stable")]
-    at = {name: x for x, name in enumerate(table["worker"].tolist()) if name}
-    tops = np.zeros(len(table))
-    ax = axes_or_new(ax)
-    style: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5}
-    for record in records:
-        x, height = at[record.worker], getattr(record, of)
-        shade = "#0077aa" if tops[x] == 0 else "#7fb2cc"
-        ax.bar(x, height, 0.8, bottom=tops[x], facecolor=shade, **style)
-        tops[x] += height
-    ax.axhline(spread.mean, color="black", linestyle="--", linewidth=1, label="mean")
-    ax.set_xticks(range(len(table)) if len(table) <= 24 else [])
-    ax.set_xlabel(f"worker ({len(table)}, the largest first)")
-    ax.set_ylabel(_LABELS[of])
-    ax.annotate(
-        f"imbalance {spread.imbalance:.2f}", (0.99, 0.97), xycoords="axes fraction", ha="right",
-        va="top",
-    )  # fmt: skip
     legend_above(ax)
     return ax
 

@@ -18,7 +18,7 @@ from gbdnn.io import write_categories, write_network, write_tsv
 
 @pytest.fixture(scope="module")
 def problem():
-    return challenge.generated(1024, 12, inputs=300, seed=2)
+    return challenge.generate(1024, 12, inputs=300, seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +75,12 @@ def test_problems_and_outcomes_are_shown_in_a_line(problem):
     pytest.importorskip("pandas")
     assert repr(problem) == f"Problem({problem.name})"
     assert str(problem).startswith("Problem(1024 neurons x 12 layers, generated (seed 2), on 300")
-    outcome = challenge.run(problem, record=True)
+    outcome = challenge.run(problem)
     assert repr(outcome) == f"Outcome({problem.name}: PASSED, {outcome.edge_rate:.3g} edges/s)"
 
 
 def test_the_first_inputs_of_the_official_layout(files, problem, truth):
-    read = challenge.official(files, 1024, 12, inputs=150)
+    read = challenge.load(files, 1024, 12, inputs=150)
     assert read.network.isequal(problem.network)
     assert read.features.isequal(problem.features[:150, :].new())
     np.testing.assert_array_equal(read.truth, truth[truth < 150])
@@ -90,24 +90,24 @@ def test_the_first_inputs_of_the_official_layout(files, problem, truth):
 def test_a_wrong_truth_fails(files, truth):
     path = files / "DNN" / "neuron1024-l12-categories.tsv"
     write_categories(truth[1:], path, replace=True)
-    outcome = challenge.run(challenge.official(files, 1024, 12))
+    outcome = challenge.run(challenge.load(files, 1024, 12))
     assert (outcome.check, outcome.checked_against) == ("FAILED", "the given categories")
     assert (outcome.missing.tolist(), outcome.unexpected.tolist()) == ([], truth[:1].tolist())
     assert outcome.as_json()["unexpected"] == [truth[0] + 1]
     write_categories(np.union1d(truth, [299]), path, replace=True)
-    assert challenge.run(challenge.official(files, 1024, 12)).missing.tolist() == [299]
-    assert challenge.run(challenge.official(files, 1024, 12), check=False).check == "NOT CHECKED"
+    assert challenge.run(challenge.load(files, 1024, 12)).missing.tolist() == [299]
+    assert challenge.run(challenge.load(files, 1024, 12), check=False).check == "NOT CHECKED"
 
 
 def test_truth_past_the_images(files):
     write_categories([3, 300], files / "DNN" / "neuron1024-l12-categories.tsv", replace=True)
     with pytest.raises(errors.FormatError, match="lists input 301, but only 300 images"):
-        challenge.official(files, 1024, 12)
+        challenge.load(files, 1024, 12)
 
 
 def test_more_inputs_than_official_images(files):
     with pytest.raises(ValueError, match=r"images-1024.tsv: inputs must be at most 300, not 400"):
-        challenge.official(files, 1024, 12, inputs=400)
+        challenge.load(files, 1024, 12, inputs=400)
 
 
 def test_a_layer_cut_off_at_a_line(files):
@@ -115,7 +115,7 @@ def test_a_layer_cut_off_at_a_line(files):
     lines = layer.read_text().splitlines(keepends=True)
     layer.write_text("".join(lines[:-100]))
     with pytest.raises(errors.FormatError, match=r"n1024-l5.tsv has 32668 edges.*32768.*truncated"):
-        challenge.official(files, 1024, 12)
+        challenge.load(files, 1024, 12)
 
 
 def test_outcome_as_json(problem):
@@ -133,7 +133,7 @@ def test_outcome_as_json(problem):
 
 
 def test_official_data(official):
-    problem = challenge.official(official)
+    problem = challenge.load(official)
     outcome = challenge.run(problem)
     assert (outcome.check, outcome.checked_against) == ("PASSED", "the given categories")
     assert len(outcome.categories) == 19
@@ -189,7 +189,7 @@ def test_inputs_that_rounding_decides_fail_no_check(found, check, border, monkey
 
 
 def test_few_layers_leave_some_inputs_to_rounding():
-    problem = challenge.generated(1024, 6, inputs=4000)
+    problem = challenge.generate(1024, 6, inputs=4000)
     outcome = challenge.run(problem)
     assert outcome.check == "PASSED"
     assert 0 < len(outcome.borderline) < 50
@@ -213,16 +213,16 @@ def test_scipy_clips_as_the_network_does():
 
 def test_the_truth_is_not_looked_for_unless_wanted(files):
     (files / "DNN" / "neuron1024-l12-categories.tsv").unlink()
-    assert challenge.official(files, 1024, 12, truth=False).truth is None
+    assert challenge.load(files, 1024, 12, truth=False).truth is None
     with pytest.raises(errors.MissingFileError, match=r"no categories.*pass truth=False"):
-        challenge.official(files, 1024, 12)
+        challenge.load(files, 1024, 12)
 
 
 def test_errors_about_images_name_the_file(tmp_path):
     file = tmp_path / "blank.idx"
     file.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4))
     with pytest.raises(errors.ArgumentError, match=r"blank.idx: images must have a positive pixel"):
-        challenge.generated(1024, 1, images=file)
+        challenge.generate(1024, 1, images=file)
 
 
 def test_training_images_in_a_folder(tmp_path):
@@ -234,7 +234,7 @@ def test_training_images_in_a_folder(tmp_path):
     file = folder / "train-images-idx3-ubyte.gz"
     file.write_bytes(gzip.compress(header + pixels.tobytes()))
     assert training_images(tmp_path) == training_images(folder) == file
-    problem = challenge.generated(1024, 1, images=folder)
+    problem = challenge.generate(1024, 1, images=folder)
     assert problem.inputs == 5
     assert f"({file.name})" in problem.name  # without its folder
     assert problem.features.isequal(gbdnn.gallery.features_from_images(pixels))
@@ -243,7 +243,7 @@ def test_training_images_in_a_folder(tmp_path):
 
 def test_deduplicate_is_that_of_infer():
     """With few inputs, "auto" does not look for equal ones."""
-    problem = challenge.generated(1024, 12, inputs=40)
+    problem = challenge.generate(1024, 12, inputs=40)
     processed = {
         each: challenge.run(
             problem, repeat=0, check=False, deduplicate=each, engine="fused"

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     from gbdnn import challenge
     from gbdnn.challenge.scipy_check import scipy_categories
 
-    problem = challenge.generated(1024, 8, inputs=200, seed=1)
+    problem = challenge.generate(1024, 8, inputs=200, seed=1)
     truth = scipy_categories(problem.network, problem.features)
     assert 0 < len(truth) < 200
     root = tmp_path_factory.mktemp("files")

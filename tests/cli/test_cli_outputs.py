@@ -209,7 +209,7 @@ def test_a_command_says_what_an_earlier_run_has_written(made, answer, tmp_path):
 
     net, X, out = gbdnn.load(made / "net"), io.open_features(made / "X"), tmp_path / "Y"
     with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer_to_store(net, X, out, batch=50, progress=interrupt)
+        gbdnn.infer_to_store(net, X, out, batch_size=50, progress=interrupt)
     done = well("infer", made / "net", made / "X", "-o", out)
     assert "; 50 inputs were there from an earlier run" in done
     assert gbdnn.load(out).isequal(answer)

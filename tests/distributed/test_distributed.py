@@ -145,7 +145,7 @@ if __name__ == "__main__":
         net = mortal(folder + "/net", mark)
     with MPIPoolExecutor() as executor:
         records = []
-        workers = gbdnn.distributed.Workers(executor, stats=records.append)
+        workers = gbdnn.distributed.Workers(executor, callback=records.append)
         Y = gbdnn.infer(net, X, executor=workers, engine="full")
         gbdnn.infer_to_store(net, X, out, executor=executor, engine="full")
         try:
@@ -182,7 +182,7 @@ def test_kinds_of_features(net, X, answer, order, kind):
         "array": lambda: CASE.X.astype("f4"), "scipy": lambda: sp.csr_array(CASE.X.astype("f4")),
     }[kind]()  # fmt: skip
     records = []
-    workers = Workers(Pickling(), order=order, stats=records.append)
+    workers = Workers(Pickling(), order=order, callback=records.append)
     Y = gbdnn.infer(net, features, executor=workers, engine="full")
     if kind == "array":
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), answer.to_dense(fill_value=0))
@@ -239,7 +239,7 @@ def test_threads_keep_nothing(folder):
     net, X = gbdnn.load(folder / "net", lazy=True), gbdnn.io.open_features(folder / "X")
     kept = [weakref.ref(net), weakref.ref(X)]
     with ThreadPoolExecutor(2) as pool:
-        gbdnn.infer(net, X, executor=Workers(pool, batch=500))
+        gbdnn.infer(net, X, executor=Workers(pool, batch_size=500))
         del net, X
         gc.collect()
         assert [ref() for ref in kept] == [None, None]
@@ -283,7 +283,7 @@ def test_tasks_are_small(net, X, tmp_path):
     assert max(executor.sizes) < 2000
     # One byte per column index, four per value; at most four per row, in each direction.
     executor, matrix = Pickling(), X.matrix()
-    Y = gbdnn.infer(net, matrix, executor=Workers(executor, stats=records.append))
+    Y = gbdnn.infer(net, matrix, executor=Workers(executor, callback=records.append))
     rows = 2 * 4 * (9000 + 4)
     assert sum(executor.sizes) < 5 * matrix.nvals + rows + 20_000
     assert sum(each.bytes for each in records) < 5 * (matrix.nvals + Y.nvals) + rows
@@ -302,7 +302,7 @@ def test_tasks_are_small(net, X, tmp_path):
 def test_sizes_of_batches(inputs, workers, batch, sizes):
     records = []
     with ThreadPoolExecutor(workers) as pool:
-        over = Workers(pool, batch=batch, stats=records.append)
+        over = Workers(pool, batch_size=batch, callback=records.append)
         gbdnn.infer([np.eye(2)], np.ones((inputs, 2)), executor=over)
     assert sorted(each.inputs for each in records) == sizes
 
@@ -315,7 +315,7 @@ def test_hashing_spreads_the_living():
     for order in ("given", "hashed"):
         records = []
         with ThreadPoolExecutor(2) as pool:
-            workers = Workers(pool, order=order, batch=2000, stats=records.append)
+            workers = Workers(pool, order=order, batch_size=2000, callback=records.append)
             Y = gbdnn.infer([np.eye(2)], X, executor=workers)
         assert np.array_equal(gbdnn.categories(Y), np.arange(2000, 4000))
         spread[order] = sorted(each.alive for each in records)
@@ -438,12 +438,12 @@ def interrupt(_):
 def test_the_other_tasks_are_cancelled(net, first, stats, error, match):
     few = np.ones((100, 48), "f4")
     with Gated(first) as pool:
-        workers = Workers(pool, ahead=10, batch=1, stats=stats)
+        workers = Workers(pool, ahead=10, batch_size=1, callback=stats)
         with pytest.raises(error, match=match):
             gbdnn.infer(net, few, executor=workers)
         cancelled = [future.cancelled() for future in pool.futures]
         pool.gate.set()
-        assert gbdnn.infer(net, few[:3], executor=Workers(pool, batch=1)).nrows == 3
+        assert gbdnn.infer(net, few[:3], executor=Workers(pool, batch_size=1)).nrows == 3
     assert len(cancelled) == 10
     assert sum(cancelled) >= 7  # one has finished, two may run
 
@@ -454,7 +454,7 @@ def test_an_executor_stays_usable(executor, net, X, answer):
     with pytest.raises(errors.ArgumentError, match=r"^batch 2: .*nan"):
         gbdnn.infer(net, wrong, executor=executor)
     with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer(net, X, executor=Workers(executor, batch=300, stats=interrupt))
+        gbdnn.infer(net, X, executor=Workers(executor, batch_size=300, callback=interrupt))
     assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answer)
 
 
@@ -509,7 +509,7 @@ def test_dask_gives_batches_to_workers_that_come_late(client, net, X):
             client.cluster.scale(3)
             client.wait_for_workers(3)
 
-    gbdnn.infer(net, X, executor=Workers(client, batch=100, stats=scale))
+    gbdnn.infer(net, X, executor=Workers(client, batch_size=100, callback=scale))
     assert len({each.worker for each in records}) == 3
 
 
@@ -602,7 +602,7 @@ def test_forked_processes_are_refused(net, X, tmp_path):
     ("options", "match"),
     [
         ({"executor": Pickling(), "nthreads": 0}, "nthreads"),
-        ({"executor": Pickling(), "callback": print}, "callback=.*stats="),
+        ({"executor": Pickling(), "callback": print}, "callback=.*Workers"),
         ({"executor": Executor()}, r"the number of workers of Executor is unknown; .*Workers\("),
     ],
 )
@@ -649,9 +649,9 @@ def test_a_pool_of_mpi_in_the_shell(folder, answer, tmp_path):
 
 
 def test_the_challenge_on_workers():
-    problem, records = challenge.generated(1024, 8, inputs=300), []
+    problem, records = challenge.generate(1024, 8, inputs=300), []
     with ThreadPoolExecutor(2) as pool:
-        outcome = challenge.run(problem, executor=Workers(pool, stats=records.append), repeat=2)
+        outcome = challenge.run(problem, executor=Workers(pool, callback=records.append), repeat=2)
     assert outcome.check == "PASSED"
     assert 0 < len(outcome.categories) < 300
     assert [len(found.workers) for found in outcome.balances] == [2, 2]

@@ -41,7 +41,7 @@ wanted = np.maximum(A @ X @ W + X @ V, 0)
 wanted = np.maximum(A @ wanted @ W + wanted @ V, 0)
 np.testing.assert_array_equal(Y.to_dense(fill_value=0), wanted)
 np.testing.assert_array_equal(graph.propagate(A, X, hops=2, engine="graphblas"), A @ A @ X)
-outcome = challenge.run(challenge.generated(1024, 6, inputs=100), engine="graphblas")
+outcome = challenge.run(challenge.generate(1024, 6, inputs=100), engine="graphblas")
 assert outcome.check == "PASSED" and {*outcome.kernels} == {"lagraph"}, outcome
 try:
     gbdnn.infer([W, W], X, bias=-0.25, engine="sparse")

@@ -10,6 +10,7 @@ from shell import python
 
 import gbdnn
 from gbdnn import errors, gallery, io
+from gbdnn.training import EpochRecord
 
 NET = gbdnn.Network([np.eye(2)])
 EYE = gb.Matrix.from_dense(np.eye(2), missing_value=0)
@@ -22,7 +23,11 @@ CALLS = [  # the module that cannot be imported, the extra, and a call with a pa
     ("safetensors", "store", lambda path: gbdnn.save(NET, path / "net")),
     ("safetensors", "store", lambda path: gbdnn.load(path / "store")),
     ("xxhash", "store", lambda path: gbdnn.save(NET, path / "net")),
-    ("matplotlib.figure", "plots", lambda _: gbdnn.viz.plot_edge_rates([])),
+    (
+        "matplotlib.figure",
+        "plots",
+        lambda _: gbdnn.viz.plot_history([EpochRecord(0, 1, 1, 1, 1, 1, 1, 1)]),
+    ),
     ("mpi4py.MPI", "mpi", lambda _: gbdnn.distributed.pipeline([np.eye(2)], np.eye(2))),
     ("sklearn.datasets", "challenge", lambda _: gallery.digits()),
 ]

@@ -68,7 +68,7 @@ KINDS = {
     "rows": [object(), "x", [1.5], [[1]], [-1], [0, 0], [None]],
     "dtype": DTYPES, "systems": [3, None, "x", [3], [["2"]], [[]], object(), [[1.5]]],
     "widths": [3, "x", [1.5], object()], "infos": [3, None, [3], "x"],
-    "stats": MANY, "rates": MANY, "published": MANY,
+    "stats": MANY,
     "executor": [3, "x", object(), ThreadPoolExecutor],
     "source": [3, None, "x", object(), [W]], "prefix": [3, b"x", object(), ["x"]],
     "other": [], "found": [3, None, "x", object(), [W]],
@@ -187,10 +187,10 @@ def calls(tmp_path_factory):
         right(io.write_network, net=net, directory=folder / "f", lossy=True),
         right(io.write_tsv, matrix=gbdnn.infer([W], X), path=folder / "g"),
         right(gbdnn.gallery.features_from_images, {"images": "pixels"}, images=images[:2]),
-        right(gbdnn.challenge.generated, deep, layers=1, inputs=2),
-        right(gbdnn.challenge.official, deep, directory=folder, neurons=1024, layers=1, inputs=3),
+        right(gbdnn.challenge.generate, deep, layers=1, inputs=2),
+        right(gbdnn.challenge.load, deep, directory=folder, neurons=1024, layers=1, inputs=3),
         right(gbdnn.challenge.run, problem=problem, check=False),
-        right(gbdnn.distributed.Workers, {"stats": "callback"}, executor=ThreadPoolExecutor(1)),
+        right(gbdnn.distributed.Workers, executor=ThreadPoolExecutor(1)),
         right(gbdnn.distributed.balance, stats=[batch]),
         *map(right, (training.SGD, training.Adam, training.Cosine, training.Stepwise)),
         *map(right, (training.InputDropout, training.SET, training.RigL)),
@@ -228,10 +228,9 @@ def calls(tmp_path_factory):
         trained = gbdnn.train(net, X, np.ones((3, 4)), epochs=1)
         viz, plots = gbdnn.viz, {"layers": "depth", "neurons": "plot"}
         found += [
-            right(viz.plot_activity, plots, stats=stats), right(viz.plot_balance, stats=[batch]),
-            right(viz.plot_edge_rates, rates=[]), right(viz.plot_history, run=trained),
-            right(viz.history_figure, run=trained), right(viz.plot_layer_times, plots, stats=stats),
-            right(viz.run_figure, plots, stats=stats),
+            right(viz.plot_activity, plots, stats=stats),
+            right(viz.plot_history, run=trained),
+            right(viz.plot_layer_times, plots, stats=stats),
         ]  # fmt: skip
     return found
 

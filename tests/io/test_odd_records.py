@@ -31,7 +31,7 @@ def test_records_of_parts(tmp_path, pattern):
             raise Stop
 
     with pytest.raises(Stop):
-        gbdnn.infer_to_store(NET, X, tmp_path / "Y", batch=3, progress=stop)
+        gbdnn.infer_to_store(NET, X, tmp_path / "Y", batch_size=3, progress=stop)
     expected = gbdnn.infer(NET, X)
     record = sorted((tmp_path / "Y").glob(pattern))[0]
     for case, bad in enumerate(variants(content_of(record))):
@@ -39,7 +39,7 @@ def test_records_of_parts(tmp_path, pattern):
         shutil.copytree(tmp_path / "Y", folder)
         store.write_json(folder / record.name, bad)
         try:
-            Y = gbdnn.infer_to_store(NET, X, folder, batch=3).matrix()
+            Y = gbdnn.infer_to_store(NET, X, folder, batch_size=3).matrix()
         except gbdnn.GbdnnError:
             continue
         assert Y.isequal(expected), bad

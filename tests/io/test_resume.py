@@ -33,7 +33,7 @@ def stopped(out, done, net=NET, inputs=X, **options):
             raise Stop
 
     with pytest.raises(Stop):
-        gbdnn.infer_to_store(net, inputs, out, batch=10, progress=stop, **options)
+        gbdnn.infer_to_store(net, inputs, out, batch_size=10, progress=stop, **options)
 
 
 def counted(out, net=NET, inputs=X, **options):
@@ -63,8 +63,8 @@ def test_ctrl_c_after_the_index_of_a_part_keeps_the_part(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(store_parts, "write_json", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            gbdnn.infer_to_store(NET, X, tmp_path / "Y", batch=10)
-    Y, done = counted(tmp_path / "Y", batch=10)
+            gbdnn.infer_to_store(NET, X, tmp_path / "Y", batch_size=10)
+    Y, done = counted(tmp_path / "Y", batch_size=10)
     assert done == 10
     assert Y.isequal(EXPECTED)
 
@@ -72,7 +72,7 @@ def test_ctrl_c_after_the_index_of_a_part_keeps_the_part(tmp_path, monkeypatch):
 @pytest.mark.parametrize("size", [1 << 22, 7])
 def test_an_answer_is_written_part_by_part(tmp_path, monkeypatch, size):
     monkeypatch.setattr(features, "PART", size)
-    Y, done = counted(tmp_path / "Y", batch=10)
+    Y, done = counted(tmp_path / "Y", batch_size=10)
     assert done == 0
     assert Y.isequal(EXPECTED)
     names = {path.suffix for path in (tmp_path / "Y").iterdir()}
@@ -128,7 +128,7 @@ OTHERS = {
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_different_run_is_refused_and_replace_discards_it(tmp_path, what, finished):
     if finished:
-        gbdnn.infer_to_store(NET, X, tmp_path, batch=10)
+        gbdnn.infer_to_store(NET, X, tmp_path, batch_size=10)
     else:
         stopped(tmp_path, 30)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -145,8 +145,8 @@ def test_a_different_run_is_refused_and_replace_discards_it(tmp_path, what, fini
 def test_another_size_of_parts_is_refused(tmp_path):
     stopped(tmp_path, 30)
     with pytest.raises(OutputError, match="its parts have 10 inputs, not 20"):
-        counted(tmp_path, batch=20)
-    assert counted(tmp_path, batch=10)[1] == 30
+        counted(tmp_path, batch_size=20)
+    assert counted(tmp_path, batch_size=10)[1] == 30
 
 
 def test_a_store_of_something_else_is_refused_and_replace_replaces_it_at_the_end(tmp_path):
@@ -181,7 +181,7 @@ def test_replace_continues_the_same_run(tmp_path):
     assert Y.isequal(EXPECTED)
     assert counted(tmp_path, replace=True)[1] == 0  # what is finished is computed again
     stopped(tmp_path, 30, replace=True)
-    assert counted(tmp_path, batch=20, replace=True)[1] == 0  # parts of another size
+    assert counted(tmp_path, batch_size=20, replace=True)[1] == 0  # parts of another size
 
 
 def test_a_run_that_failed_before_its_first_part_leaves_nothing(tmp_path):
@@ -228,7 +228,7 @@ def test_a_worker_that_cannot_write(tmp_path):
             out.rename(tmp_path / "moved")
 
     with pytest.raises(OutputError, match=r"batch 2: .*cannot be written"):
-        gbdnn.infer_to_store(NET, X, out, batch=10, progress=gone)
+        gbdnn.infer_to_store(NET, X, out, batch_size=10, progress=gone)
     (tmp_path / "moved").rename(out)
     assert counted(out)[1] == 20
 
@@ -255,4 +255,4 @@ def test_the_same_values_in_another_kind_of_matrix_are_other_features(tmp_path):
     stopped(tmp_path / "Y", 20)
     message = "different features: other values, dtype or kind of matrix"
     with pytest.raises(OutputError, match=message):
-        gbdnn.infer_to_store(NET, sparse, tmp_path / "Y", batch=10)
+        gbdnn.infer_to_store(NET, sparse, tmp_path / "Y", batch_size=10)

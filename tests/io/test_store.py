@@ -511,7 +511,7 @@ def test_new_stores_follow_the_umask_and_replaced_ones_keep_their_permissions(tm
         (tmp_path / "index.json").chmod(0o640)
         gbdnn.save(NET, tmp_path, replace=True)
         assert modes(tmp_path) == {0o640}
-        gbdnn.infer_to_store(NET, X, tmp_path, batch=3, replace=True)
+        gbdnn.infer_to_store(NET, X, tmp_path, batch_size=3, replace=True)
         assert modes(tmp_path) == {0o640}
     finally:
         os.umask(old)

@@ -27,7 +27,7 @@ def cases(folder):
     import gbdnn
     from gbdnn import challenge, training
 
-    problem = challenge.generated(1024, 60, inputs=6000)
+    problem = challenge.generate(1024, 60, inputs=6000)
     net, X = problem.network, problem.features
     pruned = training.erdos_renyi([784, 512, 512, 10], density=0.1, seed=0)
     rng = np.random.default_rng(0)

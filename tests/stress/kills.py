@@ -39,7 +39,7 @@ def infer(root, out):
 def replace_answer(root, out):
     """Replace a store by an answer."""
     net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
-    gbdnn.infer_to_store(net, X, out, batch=100, engine="full", replace=True)
+    gbdnn.infer_to_store(net, X, out, batch_size=100, engine="full", replace=True)
 
 
 def train(root, out):

@@ -38,7 +38,7 @@ def stored(folder):
     expected = gbdnn.infer(net.loaded(), X)
     found = {}
     for cuts in (None, [3, 4][:LAST], [1, 10][:LAST], [28, 29][:LAST]):
-        equal, reports = same(net, X, expected=expected, cuts=cuts, batch=500, answer="all")
+        equal, reports = same(net, X, expected=expected, cuts=cuts, batch_size=500, answer="all")
         each = [[*r.layers, r.inputs, r.alive, r.sent] for r in reports]
         found[str(cuts)] = [equal, each]
     assert not net.in_memory
@@ -57,14 +57,14 @@ def kinds(_):
         for dtype in ("FP32", "FP64"):
             net = network(case.layers, dtype)
             for cuts in (None, [1, 2][:LAST]):
-                equal, reports = same(net, case.X, cuts=cuts, batch=7)
+                equal, reports = same(net, case.X, cuts=cuts, batch_size=7)
                 found[f"{rule} {bias} {activation} {dtype} {cuts}"] = equal
                 if bias == "positive vector":  # no input dies
                     found[f"all rows {dtype} {cuts}"] = {r.inputs for r in reports} == {60}
     sparse = sp.csr_array(case.X)
     for name, X in (("csr", sparse), ("coo", sparse.tocoo()), ("matrix", gbdnn.infer([], sparse))):
-        found[name] = same(net, X, batch=11, root=LAST)[0]
-        found[name + " all"] = same(net, X, batch=11, answer="all", nthreads=RANK + 1)[0]
+        found[name] = same(net, X, batch_size=11, root=LAST)[0]
+        found[name + " all"] = same(net, X, batch_size=11, answer="all", nthreads=RANK + 1)[0]
     found["no inputs"] = same(net, case.X[:0])[0]
     found["empty inputs"] = same(net, 0 * case.X)[0]
     layers = []
@@ -74,12 +74,14 @@ def kinds(_):
     case = oracles.case(1, sizes=(60, 50, 70, 40, 50), inputs=900, exact=False, clip=None)
     for engine in ("fused", "full"):
         for X in (case.X, sp.csr_array(case.X)):
-            equal, _ = same(network(case.layers), X, cuts=[1, 2][:LAST], engine=engine, batch=250)
+            equal, _ = same(
+                network(case.layers), X, cuts=[1, 2][:LAST], engine=engine, batch_size=250
+            )
             found[f"{engine} {type(X).__name__}"] = equal
     # Messages that are larger than what MPI counts.
     pkl5.pickle.THRESHOLD, pkl5._BigMPI.blocksize = 64, 100
     case = oracles.case(5, inputs=300)
-    found["large messages"] = same(network(case.layers), sp.csr_array(case.X), batch=100)[0]
+    found["large messages"] = same(network(case.layers), sp.csr_array(case.X), batch_size=100)[0]
     return found
 
 

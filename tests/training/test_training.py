@@ -824,7 +824,7 @@ def test_a_seed_may_be_a_generator():
         lambda seed: training.with_ends(network(), 20, 5, degree=3, seed=seed)[0].W,
         lambda seed: gbdnn.radixnet(1024, 12, seed=seed)[11].W,
         lambda seed: gbdnn.train(network(), X, y, epochs=1, seed=seed).network[0].W,
-        lambda seed: gbdnn.challenge.generated(1024, 12, inputs=10, seed=seed).network[11].W,
+        lambda seed: gbdnn.challenge.generate(1024, 12, inputs=10, seed=seed).network[11].W,
     ]
     for call in calls:
         random = np.random.default_rng(5)

@@ -39,24 +39,22 @@ def test_a_run():
     y = (X[:, 0] > X[:, 1]).astype(int)
     net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
     run = gbdnn.train(net, X, y, epochs=6, validation=0.3, patience=5, nthreads=1)
-    figure = viz.history_figure(run, title="two classes")
-    assert [ax.get_ylabel() for ax in figure.axes] == ["loss", "accuracy", "edges"]
-    edges = curves(figure.axes[2])["edges"]
+    axes = [viz.plot_history(run, of=of) for of in ("loss", "accuracy", "edges")]
+    assert [ax.get_ylabel() for ax in axes] == ["loss", "accuracy", "edges"]
+    edges = curves(axes[2])["edges"]
     np.testing.assert_array_equal(edges, [record.edges for record in run.history])
-    for ax in figure.axes:
+    for ax in axes:
         kept = next(line for line in ax.lines if line.get_label() == "best epoch")
         assert list(kept.get_xdata()) == [run.best.epoch] * 2
 
 
 def test_without_labels():
-    assert len(viz.history_figure(NO_LABELS).axes) == 2
     with pytest.raises(errors.ArgumentError, match="no accuracy; it needs labels"):
         viz.plot_history(NO_LABELS, of="accuracy")
 
 
 def test_bad_input():
-    for plot in (viz.plot_history, viz.history_figure):
-        with pytest.raises(errors.ArgumentError, match="no epochs"):
-            plot([])
+    with pytest.raises(errors.ArgumentError, match="no epochs"):
+        viz.plot_history([])
     with pytest.raises(errors.ArgumentError, match="'loss', 'accuracy' or 'edges', not 'losses'"):
         viz.plot_history(RECORDS, of="losses")

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn import challenge, errors
-from gbdnn.challenge.published import PUBLISHED
+from gbdnn import errors
 
 pytest.importorskip("matplotlib")
 
@@ -31,20 +30,9 @@ RECORDS = [
 ]
 
 
-def outcome(neurons=1024, *, deduplicate=False, inputs=60_000, seconds=2.0):
-    """What gbdnn challenge --json writes, but for what is not plotted."""
-    edges = 120 * 32 * neurons
-    return {
-        "problem": {"neurons": neurons, "layers": 120, "inputs": inputs, "edges": edges},
-        "machine": {"processor": "Mine"}, "versions": {"gbdnn": "9.9"}, "nthreads": 2,
-        "workers": None, "engine": "auto", "deduplicate": deduplicate, "seconds_median": seconds,
-    }  # fmt: skip
-
-
 EVERY = [
     (viz.plot_activity, RECORDS),
     (viz.plot_layer_times, RECORDS),
-    (viz.plot_edge_rates, [outcome()]),
 ]
 
 
@@ -96,45 +84,6 @@ def test_layer_times_by_kernel():
     np.testing.assert_allclose(found["full kernel"], [0, 250, 0, 250])
 
 
-def bars(ax):
-    return {each.get_label(): [bar.get_height() for bar in each.patches] for each in ax.containers}
-
-
-def test_edge_rates():
-    mine = [outcome(), outcome(4096, seconds=8.0)]
-    found = bars(viz.plot_edge_rates(mine, published=()))
-    assert list(found) == ["gbdnn 9.9, engine auto (Mine, 2 threads)"]
-    rates = [60_000 * 120 * 32 * 1024 / 2, 60_000 * 120 * 32 * 4096 / 8]
-    np.testing.assert_allclose(found["gbdnn 9.9, engine auto (Mine, 2 threads)"], rates)
-    beside = bars(viz.plot_edge_rates(mine))
-    same = [each for each in PUBLISHED if each.layers == 120 and each.neurons in (1024, 4096)]
-    assert sum(map(len, beside.values())) == 2 + len(same)
-    assert sum(map(len, bars(viz.plot_edge_rates([])).values())) == len(PUBLISHED)
-
-
-def test_effective_rates_are_marked():
-    ax = viz.plot_edge_rates([outcome(), outcome(deduplicate=True), outcome(inputs=50)])
-    mine = [bars for bars in ax.containers if "gbdnn" in bars.get_label()]
-    assert ["EFFECTIVE" in bars.get_label() for bars in mine] == [False, True, False]
-    assert [bars.patches[0].get_hatch() is not None for bars in mine] == [False, True, False]
-
-
-def test_an_outcome_is_plotted_as_it_is_told():
-    problem = challenge.generated(1024, 6, inputs=100)
-    done = challenge.run(problem, deduplicate=True, record=True)
-    assert done.records
-    assert "records" not in done.as_json()
-    heights = list(bars(viz.plot_edge_rates([done.as_json()], published=())).values())
-    np.testing.assert_allclose(heights, [[done.edge_rate]])
-    figure = viz.run_figure(done.records, neurons=1024, layers=6, title=problem.name)
-    upper, lower, _ = figure.axes
-    assert figure.get_suptitle() == problem.name
-    table = gbdnn.inference.per_layer(done.records, 6)
-    np.testing.assert_array_equal(line(upper, "inputs alive").get_ydata(), table["alive"])
-    np.testing.assert_allclose(sum(steps(lower).values()), 1e3 * table["seconds"])
-    assert challenge.run(problem).records is None
-
-
 # Manners
 
 
@@ -149,11 +98,8 @@ def test_each_plot_has_its_own_figure_and_leaves_the_report(plot, report):
     ("plot", "report", "match"),
     [
         (viz.plot_activity, [], "no records"), (viz.plot_layer_times, [], "no records"),
-        (viz.run_figure, [], "no records"),
-        (viz.plot_edge_rates, [{}], "challenge --json: KeyError.'problem'"),
         (partial(viz.plot_activity, neurons=[3, 3]), RECORDS, "neurons has 2 values, .* 4 layers"),
         (partial(viz.plot_layer_times, layers=2), RECORDS, "record of layer 3, but layers=2"),
-        (partial(viz.plot_edge_rates, published=()), [], "no edge rates"),
     ],
 )  # fmt: skip
 def test_nothing_to_plot(plot, report, match):

@@ -75,7 +75,7 @@ def infer_over(
 ) -> gb.Matrix:
     """Return the activations of the last layer; see `gbdnn.infer`."""
     X = SentFeatures(features, net, workers)
-    starts = cuts(X.nrows, workers.count, workers.batch)
+    starts = cuts(X.nrows, workers.count, workers.batch_size)
     deal = dealt(X.nrows) if workers.is_hashed else None
 
     def ids(k: int) -> np.ndarray:
@@ -123,7 +123,7 @@ def computed(
 
     The next task is requested when it can be submitted. An exception of the iterator `tasks` is
     raised after the answers of all earlier tasks. If `in_order`, an answer waits for those of the
-    tasks before it and counts as in flight until then. `workers.stats` gets a record per answer.
+    tasks before it and counts as in flight until then. `workers.callback` gets a record per answer.
     """
     flight: dict[Future[Any], Task] = {}
     absence = Timer(_PATIENCE, workers.report_absence)
@@ -158,8 +158,8 @@ def computed(
             with _worker_errors(f"batch {task.batch}", done):
                 rows, record = future.result()
             done += 1
-            if workers.stats is not None:
-                workers.stats(replace(record, done=done, batches=batches))
+            if workers.callback is not None:
+                workers.callback(replace(record, done=done, batches=batches))
             yield task, rows
         if failure is not None:
             raise failure

@@ -42,7 +42,7 @@ def infer_to_store_over(
     path: str | os.PathLike[str],
     workers: Workers,
     *,
-    batch: int | None,
+    batch_size: int | None,
     replace: bool,
     progress: Callable[[int, int], object] | None,
     options: dict[str, Any],
@@ -54,10 +54,10 @@ def infer_to_store_over(
     X = SentFeatures(features, net, workers)
     run = _run(net, X, options)
     memory = options["memory"]
-    batch = batch or workers.batch
-    starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
+    size = batch_size or workers.batch_size
+    starts = cuts(X.nrows, 1, size or _part_size(net, X.nrows, workers, memory)).tolist()
     with (
-        writing_parts(path, run, starts, batch=batch, replace=replace) as parts,
+        writing_parts(path, run, starts, batch=size, replace=replace) as parts,
         ExitStack() as stack,
     ):
         if parts.is_finished:

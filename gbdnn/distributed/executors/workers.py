@@ -45,17 +45,17 @@ class Workers:
         Whether a batch of `infer` holds consecutive inputs, or inputs chosen by a hash of their
         numbers, which balances the work if neighbouring inputs are similar. The answer is in the
         given order. With ``"hashed"`` the caller holds all features in memory.
-    batch : int, optional
+    batch_size : int, optional
         Minimum number of inputs of a batch of `infer` (default: up to four batches per worker, of
-        at least 2,048 inputs), or of a part of `infer_to_store`, unless its ``batch=`` is given.
-    stats : callable, optional
+        at least 2,048 inputs), or of a part of `infer_to_store`, unless its `batch_size` is given.
+    callback : callable, optional
         Called with a `BatchStats` for each finished batch.
 
     Attributes
     ----------
     count : int
         Number of workers.
-    ahead, batch, stats
+    ahead, batch_size, callback
         As given.
     shares_memory : bool
         Whether the workers are threads of this process.
@@ -75,7 +75,7 @@ class Workers:
     >>> import numpy as np, gbdnn
     >>> with ThreadPoolExecutor(2) as pool:
     ...     records = []
-    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     workers = gbdnn.distributed.Workers(pool, batch_size=1, callback=records.append)
     ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
     >>> workers.count, Y.nvals, len(records)
     (2, 3, 3)
@@ -88,16 +88,16 @@ class Workers:
         count: int | None = None,
         ahead: int | None = None,
         order: Literal["given", "hashed"] = "given",
-        batch: int | None = None,
-        stats: Callable[[BatchStats], object] | None = None,
+        batch_size: int | None = None,
+        callback: Callable[[BatchStats], object] | None = None,
     ) -> None:
         if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
             raise ArgumentTypeError(
                 "executor must be a concurrent.futures.Executor, a dask.distributed.Client or a"
                 f" gbdnn.distributed.Workers, not {shown(executor)}"
             )
-        require_callable(stats, "stats")
-        for what, value in (("count", count), ("ahead", ahead), ("batch", batch)):
+        require_callable(callback, "callback")
+        for what, value in (("count", count), ("ahead", ahead), ("batch_size", batch_size)):
             if value is not None:
                 whole_number(value, what, least=1)
         self.is_hashed = as_word(order, "order", ("given", "hashed")) == "hashed"
@@ -112,7 +112,7 @@ class Workers:
                 " mp_context=multiprocessing.get_context('spawn'))"
             )
         self._executor, self._count, self.ahead = executor, count, ahead
-        self.batch, self.stats = batch, stats
+        self.batch_size, self.callback = batch_size, callback
         self.is_dask = hasattr(executor, "get_executor")
         self.is_caller = isinstance(executor, _Inline)
         self.shares_memory = self.is_caller or isinstance(executor, ThreadPoolExecutor)

@@ -53,7 +53,7 @@ def pipeline(
     cuts: Sequence[int] | None = None,
     answer: Literal["root", "all"] = "root",
     root: int = 0,
-    batch: int | None = None,
+    batch_size: int | None = None,
     engine: Engine = "auto",
     deduplicate: bool | Literal["auto"] = "auto",
     memory: int = MEMORY,
@@ -83,13 +83,15 @@ def pipeline(
         Which ranks get the answer.
     root : int, default 0
         The rank that gets it.
-    batch : int, optional
+    batch_size : int, optional
         Inputs that rank 0 computes at a time (default: 2,048 to 8,192).
     engine, deduplicate, memory, nthreads, callback
         As for `infer`, on each rank. Ranks on one machine share its cores; set `nthreads`
         accordingly.
     report : callable, optional
-        Called at the end with a tuple of `distributed.RankStats`, one per rank.
+        Called once, at the end, with a tuple of records, one per rank: `rank`, `layers` (first, and
+        one past the last), `inputs` received, `alive` passed on, bytes `sent`, seconds `busy` and
+        `waited`, and `kernels` (edges by kernel, summed over the inputs).
 
     Returns
     -------
@@ -139,11 +141,14 @@ def pipeline(
     require_kind(comm, mpi.Intracomm, "comm must be an mpi4py.MPI.Intracomm")
     with closing(Ranks(comm)) as ranks:
         run = _Pipeline(ranks, options)
-        given = {"cuts": cuts, "answer": answer, "root": root, "batch": batch, "report": report}
+        given = {
+            "cuts": cuts, "answer": answer, "root": root, "batch_size": batch_size,
+            "report": report,
+        }  # fmt: skip
         shared = ranks.together(partial(run.check, layers, features, given))
         _require_same(shared)
         chosen = ranks.together(partial(run.cuts, shared[0]["cuts"]))[0]
-        stats = run.run(chosen, shared[0]["inputs"], batch)
+        stats = run.run(chosen, shared[0]["inputs"], batch_size)
         if report is not None:
             report(tuple(stats))
         return run.answer
@@ -163,8 +168,8 @@ class _Pipeline:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
         self._options = checked_options("pipeline", **self._options)
         require_callable(given["report"], "report")
-        if given["batch"] is not None:
-            whole_number(given["batch"], "batch", least=1)
+        if given["batch_size"] is not None:
+            whole_number(given["batch_size"], "batch_size", least=1)
         answer = as_word(given["answer"], "answer", ("root", "all"))
         root = whole_number(given["root"], "root", least=0, most=self._ranks.size - 1)
         if answer == "root":
