@@ -67,7 +67,7 @@ def compaction() -> Figure:
 
 def order() -> Figure:
     """Draw which neurons the first hundred of a layer read, before and after reordering."""
-    net = gbdnn.radixnet(NEURONS, 12)
+    net = gbdnn.gallery.radixnet(NEURONS, 12)
     before, after = net[3].weights, FULL.prepare(net[3], *orders(net)[3:5]).W
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     for axes, W, title in zip(
@@ -84,7 +84,7 @@ def order() -> Figure:
 
 def kernels() -> Figure:
     """Draw the time of one layer in each kernel, by how many activations are nonzero."""
-    layer, inputs = gbdnn.radixnet(NEURONS, 1), 960
+    layer, inputs = gbdnn.gallery.radixnet(NEURONS, 1), 960
     shares = np.geomspace(0.001, 1, 7)
     rng = np.random.default_rng(0)
     figure = Figure(figsize=(5.6, 3.2), layout="constrained")
@@ -109,7 +109,7 @@ def kernels() -> Figure:
 
 def _seconds(net: gbdnn.Network, X: np.ndarray, kernel: str) -> float:
     """Return the seconds of the layer alone, from its records."""
-    records: list[gbdnn.inference.LayerStats] = []
+    records: list[gbdnn.LayerStats] = []
     gbdnn.infer(net, X, engine=kernel, deduplicate=False, nthreads=1, callback=records.append)
     return sum(record.seconds for record in records)
 
@@ -119,12 +119,12 @@ def _totals(*, deduplicate: bool) -> dict[str, np.ndarray]:
     names = ("inputs", "alive", "distinct", "entries")
     sums = {name: np.zeros(LAYERS) for name in names}
 
-    def add(record: gbdnn.inference.LayerStats) -> None:
+    def add(record: gbdnn.LayerStats) -> None:
         for name in names:
             sums[name][record.layer] += getattr(record, name)
 
     X = features_from_images(digits(), NEURONS, inputs=INPUTS)
-    net = gbdnn.radixnet(NEURONS, LAYERS)
+    net = gbdnn.gallery.radixnet(NEURONS, LAYERS)
     gbdnn.infer(net, X, engine="full", deduplicate=deduplicate, callback=add)
     return sums
 

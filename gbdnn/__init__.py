@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
+from gbdnn.engine.plan import Plan
+from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import GbdnnError
-from gbdnn.gallery.radixnet import radixnet
 from gbdnn.inference import infer, infer_batches, infer_to_store, plan
 from gbdnn.model.layer import Layer
+from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network
 from gbdnn.runtime.forks import importing
-from gbdnn.serving import compile  # noqa: A004
+from gbdnn.serving import CompiledNetwork, compile  # noqa: A004
 
 if TYPE_CHECKING:
     from gbdnn.challenge.machine import show_versions
@@ -27,9 +29,13 @@ if TYPE_CHECKING:
     from gbdnn.training.train import train
 
 __all__ = [
+    "CompiledNetwork",
     "GbdnnError",
     "Layer",
+    "LayerInfo",
+    "LayerStats",
     "Network",
+    "Plan",
     "argmax",
     "categories",
     "compile",
@@ -37,8 +43,8 @@ __all__ = [
     "infer_batches",
     "infer_to_store",
     "load",
+    "per_layer",
     "plan",
-    "radixnet",
     "save",
     "scaling",
     "show_versions",
@@ -51,10 +57,7 @@ _SUBPACKAGES = (
     "errors",
     "gallery",
     "graph",
-    "inference",
     "io",
-    "model",
-    "serving",
     "thread_scaling",
     "torch",
     "training",

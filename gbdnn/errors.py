@@ -233,7 +233,7 @@ class OutputError(GbdnnError, OSError):
     Examples
     --------
     >>> import gbdnn
-    >>> gbdnn.save(gbdnn.radixnet(1024, 1), "/dev/null/net")
+    >>> gbdnn.save(gbdnn.gallery.radixnet(1024, 1), "/dev/null/net")
     Traceback (most recent call last):
     gbdnn.errors.OutputError: /dev/null/net: ...
     """

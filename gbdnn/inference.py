@@ -16,6 +16,7 @@ J. Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, equat
 from __future__ import annotations
 
 from functools import partial
+from inspect import signature
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -33,7 +34,6 @@ from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
 from gbdnn.arrays.sources import HyperRows, as_source, is_source, require_columns
 from gbdnn.engine.plan import MEMORY, Engine, Plan, plan_of
 from gbdnn.engine.run import checked_options, infer_network
-from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_items, as_network, dtypes_for
 from gbdnn.runtime.first_use import complete
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors.workers import Workers
+    from gbdnn.engine.stats import LayerStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.model.layer import Activation, BiasLike, BiasRule, Layer
 
@@ -66,10 +67,8 @@ if TYPE_CHECKING:
         callback: Callable[[LayerStats], object] | None
 
 
-__all__ = ["LayerStats", "Plan", "per_layer"]  # infer and the other functions are names of gbdnn
-__dir__ = __all__.copy  # dir() lists the public names only
-
 _OF_LAYERS = ("bias", "bias_rule", "clip", "last_activation", "dtype")  # make layers of matrices
+_OF_RUNS = ("engine", "deduplicate", "memory", "nthreads", "callback")
 
 
 def infer(
@@ -170,6 +169,16 @@ def infer(
     return _answer(net, features, dtype, options, workers)
 
 
+def _with_options_of_infer(call: Any) -> Any:
+    """Show the options of `infer` in the signature of a function with ``**options``."""
+    own, of_infer = signature(call), signature(infer).parameters
+    parameters = [each for each in own.parameters.values() if each.name != "options"]
+    parameters += [of_infer[name] for name in _OF_LAYERS + _OF_RUNS]
+    call.__signature__ = own.replace(parameters=parameters)
+    return call
+
+
+@_with_options_of_infer
 def infer_batches(
     layers: Network | Iterable[Layer] | Iterable[MatrixLike],
     batches: Iterable[MatrixLike],
@@ -191,7 +200,7 @@ def infer_batches(
     executor
         As for `infer`. At most 2 batches per worker are in flight, or as many as
         `distributed.Workers` allows with `ahead`.
-    options : keyword arguments
+    bias, bias_rule, clip, last_activation, dtype, engine, deduplicate, memory, nthreads, callback
         As for `infer`.
 
     Yields
@@ -253,6 +262,7 @@ def infer_batches(
     return _by_first(layers, net, dtype, each, compute, make)
 
 
+@_with_options_of_infer
 def plan(
     layers: Network | Iterable[Layer] | Iterable[MatrixLike],
     features: MatrixLike,
@@ -268,9 +278,8 @@ def plan(
     ----------
     layers, features
         As for `infer`.
-    options : keyword arguments
-        As for `infer`, except `executor`. With a `callback`, inputs do not pass all layers in a
-        single window.
+    bias, bias_rule, clip, last_activation, dtype, engine, deduplicate, memory, nthreads, callback
+        As for `infer`.
 
     Returns
     -------
@@ -300,6 +309,7 @@ def plan(
     return plan_of(net, X, **run)
 
 
+@_with_options_of_infer
 def infer_to_store(
     layers: Network | Iterable[Layer] | Iterable[MatrixLike],
     features: MatrixLike,
@@ -334,7 +344,7 @@ def infer_to_store(
     progress : callable, optional
         Called as ``progress(done, inputs)`` with the number of inputs in finished parts: once at
         the start, then after each part.
-    options : keyword arguments
+    bias, bias_rule, clip, last_activation, dtype, engine, deduplicate, memory, nthreads, callback
         As for `infer`; `callback` cannot be combined with `executor`.
 
     Returns

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Activation, BiasLike, BiasRule, Layer
 
-__all__ = ["CompiledNetwork"]  # compile is a name of gbdnn
-__dir__ = __all__.copy  # dir() lists the public names only
-
 
 class CompiledNetwork:
     """A callable that maps NumPy arrays to NumPy arrays, made by `gbdnn.compile`.

@@ -11,8 +11,8 @@ import pytest
 import gbdnn
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.runtime.threads import available
-from gbdnn.thread_scaling import Run, Scaling, in_context, measure
-from gbdnn.thread_scaling.study import interval
+from gbdnn.thread_scaling import Scaling, in_context, measure
+from gbdnn.thread_scaling.study import Run, interval
 
 # Seconds of seven rounds, as they were measured.
 SECONDS = {
@@ -363,7 +363,7 @@ def test_rounds_are_interleaved():
 @pytest.mark.parametrize("engine", ["fused", "full", "sparse"])
 def test_the_parts_of_a_run(engine):
     """Products by kernel and layers, for every input that a layer computed."""
-    net, X = gbdnn.radixnet(1024, 12), np.ones((300, 1024), "f4")
+    net, X = gbdnn.gallery.radixnet(1024, 12), np.ones((300, 1024), "f4")
     X[:, ::3] = 0
     of = gbdnn.scaling(
         lambda n: gbdnn.infer(net, X, nthreads=n, engine=engine, deduplicate=False),

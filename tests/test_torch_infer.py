@@ -45,7 +45,7 @@ def test_table(device):
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 def test_inputs_that_die_are_dropped(dtype, monkeypatch):
     """Most of them, after the first layers; the others keep their rows."""
-    net = gbdnn.Network(gbdnn.radixnet(1024, 12), dtype=dtype)
+    net = gbdnn.Network(gbdnn.gallery.radixnet(1024, 12), dtype=dtype)
     rng = np.random.default_rng(0)
     X = rng.random((200, 1024)) * (rng.random((200, 1024)) < rng.random((200, 1)))
     widths, product = [], gt.inference._Weights.applied

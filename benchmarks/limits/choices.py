@@ -321,7 +321,7 @@ def regrouped(quick: bool) -> Timed:
 
     for neurons in (1024,) if quick else (1024, 4096):
         inputs = 64 if quick else 700
-        net = gbdnn.radixnet(neurons, 4 if quick else 40)
+        net = gbdnn.gallery.radixnet(neurons, 4 if quick else 40)
         net = gbdnn.Network([gbdnn.Layer(layer.W, 0.0) for layer in net])
         X = features(inputs, neurons)
         calls = {
@@ -352,7 +352,7 @@ def reordering(quick: bool) -> Timed:
     """Yield a deep network with and without reordering its neurons, preparation included."""
     import gbdnn
 
-    net = gbdnn.radixnet(1024, 4 if quick else 40)
+    net = gbdnn.gallery.radixnet(1024, 4 if quick else 40)
     for inputs in (64,) if quick else (500, 1000, 2000, 4000):
         X = features(inputs, net.shape[0])
         calls = {

@@ -49,8 +49,7 @@ from peers import KERNELS, PROGRAMS
 from processes import busy
 from turns import checked, in_turn
 
-from gbdnn.thread_scaling import Run, Scaling
-from gbdnn.thread_scaling.study import interval
+from gbdnn.thread_scaling.study import Run, Scaling, interval
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem

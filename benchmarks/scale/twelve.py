@@ -142,7 +142,7 @@ def _problem(choice: problems.Choice, stores: Path) -> tuple[Problem, bool]:
     X = gbdnn.load(kept)
     available = report.circumstances()["machine"]["memory_gib"] * 2**30
     is_streamed = ENTRY * DEGREE * sizes[0] * sizes[1] > available / 4
-    net = gbdnn.radixnet(*sizes, seed=0, lazy=is_streamed)
+    net = gbdnn.gallery.radixnet(*sizes, seed=0, lazy=is_streamed)
     if is_streamed:
         store = stores / "{}x{}".format(*sizes)
         if not (store / "index.json").exists():

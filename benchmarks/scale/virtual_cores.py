@@ -79,7 +79,10 @@ def main(
 ) -> None:
     """Print the predicted times and speed-ups."""
     given = digits() if images is None else read_idx(images)
-    net, X = gbdnn.radixnet(neurons, layers), features_from_images(given, neurons, inputs=inputs)
+    net, X = (
+        gbdnn.gallery.radixnet(neurons, layers),
+        features_from_images(given, neurons, inputs=inputs),
+    )
     counts = [int(n) for n in cores.split(",")]
     for deduplicate in ("auto", False):
         best: dict[int, tuple[float, Clocks, float]] = {}

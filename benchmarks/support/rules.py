@@ -14,10 +14,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from gbdnn import Network
+from gbdnn import LayerInfo, Network
 from gbdnn.engine.plan import MEMORY, Facts, NetworkFacts, Plan, choose
 from gbdnn.kernels import costs
-from gbdnn.model import LayerInfo
 from gbdnn.runtime import machine as machine_module
 
 if TYPE_CHECKING:

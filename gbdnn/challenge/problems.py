@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gbdnn.arrays.checks import as_flag, as_path, as_seed, whole_number
 from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.gallery.radixnet import CHALLENGE, radixnet
+from gbdnn.gallery.networks import CHALLENGE, radixnet
 from gbdnn.io import read_categories, read_idx, read_tsv
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
 from gbdnn.io.challenge.network import iter_layers
@@ -160,7 +160,8 @@ def load(
     >>> from pathlib import Path
     >>> import gbdnn
     >>> from gbdnn import challenge
-    >>> folder, net = Path(tempfile.mkdtemp()), gbdnn.radixnet(1024, 2)  # in place of a download
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> net = gbdnn.gallery.radixnet(1024, 2)  # in place of a download
     >>> X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:50], 1024)
     >>> gbdnn.io.write_network(net, folder)
     >>> gbdnn.io.write_tsv(X, folder / "sparse-images-1024.tsv")

@@ -22,7 +22,7 @@ from gbdnn.viz.figures import require_plottable, save_figure, stacked
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gbdnn.inference import LayerStats
+    from gbdnn.engine.stats import LayerStats
     from gbdnn.thread_scaling import Scaling
 
 _FEW = 10  # ids

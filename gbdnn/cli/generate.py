@@ -57,7 +57,7 @@ def generate(
     with Bar() as bar:
         bar.begin("generating")
         if features is None:
-            net = gbdnn.radixnet(neurons, layers or 120, seed=seed or 0, lazy=True)
+            net = gbdnn.gallery.radixnet(neurons, layers or 120, seed=seed or 0, lazy=True)
             write(net, out, STORE if stored else TSV, progress=bar.show, replace=force)
             content = f"{len(net)} layers of {neurons} neurons, {net.edges} edges"
         else:

@@ -204,7 +204,7 @@ def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray
     >>> W, X = np.array([[0.5, 0.0], [1.0, -1.0]]), np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 0.1]])
     >>> stats = []
     >>> Y = gbdnn.infer([W, W], X, bias=-0.25, callback=stats.append)
-    >>> table = gbdnn.inference.per_layer(stats)
+    >>> table = gbdnn.per_layer(stats)
     >>> table["alive"], table["entries"]
     (array([2, 2]), array([2, 2]))
     """

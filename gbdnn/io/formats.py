@@ -115,7 +115,7 @@ def load(
     --------
     >>> import pathlib, tempfile, gbdnn
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "net"
-    >>> gbdnn.save(gbdnn.radixnet(1024, 2), folder)
+    >>> gbdnn.save(gbdnn.gallery.radixnet(1024, 2), folder)
     >>> gbdnn.load(folder)
     Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32
       layer  shape        edges

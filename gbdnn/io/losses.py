@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.checks import as_flag
 from gbdnn.errors import ArgumentError
-from gbdnn.gallery.radixnet import CHALLENGE
+from gbdnn.gallery.networks import CHALLENGE
 from gbdnn.io.format import Assumed
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ class LayerInfo:
     Examples
     --------
     >>> import gbdnn
-    >>> gbdnn.model.LayerInfo((1024, 10), edges=512, gain=3.5, dtype="FP32", clip=1)
+    >>> gbdnn.LayerInfo((1024, 10), edges=512, gain=3.5, dtype="FP32", clip=1)
     LayerInfo(1024 x 10, 512 edges, FP32, bias 0 (all), relu, clip 1)
     """
 

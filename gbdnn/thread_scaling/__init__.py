@@ -7,7 +7,7 @@
 """
 
 from gbdnn.thread_scaling.measure import in_context
-from gbdnn.thread_scaling.study import Run, Scaling
+from gbdnn.thread_scaling.study import Scaling
 
-__all__ = ["Run", "Scaling", "in_context"]
+__all__ = ["Scaling", "in_context"]
 __dir__ = __all__.copy  # dir() lists the public names only

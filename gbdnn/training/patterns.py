@@ -120,7 +120,7 @@ def initialized(net: Network | Iterable[Layer], *, seed: int | np.random.Generat
     Examples
     --------
     >>> import gbdnn
-    >>> net = gbdnn.training.initialized(gbdnn.radixnet(1024, 2), seed=1)
+    >>> net = gbdnn.training.initialized(gbdnn.gallery.radixnet(1024, 2), seed=1)
     >>> net.infos[0].bias_rule, net.edges
     ('all', 65536)
     """
@@ -176,7 +176,7 @@ def with_ends(
     Examples
     --------
     >>> import gbdnn
-    >>> gbdnn.training.with_ends(gbdnn.radixnet(1024, 1), 784, 10)
+    >>> gbdnn.training.with_ends(gbdnn.gallery.radixnet(1024, 1), 784, 10)
     Network: 3 layers, 784 inputs to 10 outputs, 75776 edges, FP32
       layer  shape        edges
       0      784 x 1024   32768  bias 0 (all), relu

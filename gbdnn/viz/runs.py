@@ -54,7 +54,7 @@ def plot_activity(
     >>> import gbdnn
     >>> from gbdnn.gallery import digits, features_from_images
     >>> records = []
-    >>> net, X = gbdnn.radixnet(1024, 12), features_from_images(digits()[:200], 1024)
+    >>> net, X = gbdnn.gallery.radixnet(1024, 12), features_from_images(digits()[:200], 1024)
     >>> Y = gbdnn.infer(net, X, callback=records.append)
     >>> ax = gbdnn.viz.plot_activity(records, neurons=1024)
     >>> ax.get_ylabel()  # ax.figure.savefig("activity.png") writes it
@@ -113,7 +113,7 @@ def plot_layer_times(
     >>> import gbdnn
     >>> from gbdnn.gallery import digits, features_from_images
     >>> records = []
-    >>> net, X = gbdnn.radixnet(1024, 12), features_from_images(digits()[:200], 1024)
+    >>> net, X = gbdnn.gallery.radixnet(1024, 12), features_from_images(digits()[:200], 1024)
     >>> Y = gbdnn.infer(net, X, callback=records.append)
     >>> ax = gbdnn.viz.plot_layer_times(records)
     >>> ax.get_ylabel()

@@ -149,7 +149,7 @@ def test_argmax_without_columns():
 
 
 def test_a_seed_of_more_than_32_bits():
-    bad(ValueError, "seed", lambda: gbdnn.radixnet(1024, 1, seed=2**32))
+    bad(ValueError, "seed", lambda: gbdnn.gallery.radixnet(1024, 1, seed=2**32))
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_closed_standard_streams(files):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_is_an_error(files, unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    gbdnn.save(gbdnn.radixnet(1024, 1), files / "net")
+    gbdnn.save(gbdnn.gallery.radixnet(1024, 1), files / "net")
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(
             [*GBDNN, "info", str(files / "net")], stdout=full, stderr=subprocess.PIPE, check=False

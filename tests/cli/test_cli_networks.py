@@ -22,7 +22,7 @@ def made(tmp_path_factory):
 
 
 def test_what_is_generated(made, tmp_path):
-    net = gbdnn.radixnet(1024, 8, seed=1)
+    net = gbdnn.gallery.radixnet(1024, 8, seed=1)
     assert gbdnn.load(made / "net").isequal(net)
     well("generate", tmp_path / "files", "--layers", 3, "--seed", 1, "--to", "tsv")
     assert gbdnn.load(tmp_path / "files").isequal(net[:3])
@@ -42,7 +42,7 @@ def test_convert_and_back(form, made, tmp_path):
     out = tmp_path / ("net.onnx" if form == "onnx" else "out")
     assert well("convert", made / "net", out, "--to", form) == f"{out}: {form}\n"
     well("convert", out, tmp_path / "again", "--from", form, "--layers", 5)
-    net = gbdnn.radixnet(1024, 8, seed=1)[:5]
+    net = gbdnn.gallery.radixnet(1024, 8, seed=1)[:5]
     if form == "onnx":  # whose layers have the bias rule "all"
         net = gbdnn.Network([gbdnn.Layer(layer.W, -0.3, clip=32) for layer in net])
     assert gbdnn.load(tmp_path / "again").isequal(net)
@@ -96,7 +96,7 @@ def test_info_of_a_network(made, tmp_path):
     words = "inputs 20,000, budget 1.5 GiB, groups of layers 1, inputs per block "
     assert f"memory      {words}" in printed
     assert "; pass --memory " in well("info", made / "net", "--memory", "1KiB")
-    io.write_network(gbdnn.radixnet(1024, 2), tmp_path / "files")
+    io.write_network(gbdnn.gallery.radixnet(1024, 2), tmp_path / "files")
     facts = json.loads(well("info", tmp_path / "files", "--json"))
     assert (facts["format"], facts["edges"]) == ("tsv", 65536)
     fails("info", tmp_path / "files", "--check", match="--check needs a store")
@@ -179,7 +179,7 @@ def test_a_damaged_store_is_found_by_check(made, tmp_path):
 
 
 def test_a_folder_of_two_formats(tmp_path):
-    net = gbdnn.radixnet(1024, 1)
+    net = gbdnn.gallery.radixnet(1024, 1)
     io.write_network(net, tmp_path / "both", lossy=True)
     io.write_matrix_market(net, tmp_path / "both", lossy=True)
     fails("info", tmp_path / "both", match="tsv and matrix-market")

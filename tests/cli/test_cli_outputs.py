@@ -17,7 +17,7 @@ from gbdnn import io
 def made(tmp_path_factory):
     """A network and features, in stores and in the challenge's files."""
     root = tmp_path_factory.mktemp("made")
-    net = gbdnn.radixnet(1024, 8, seed=1)
+    net = gbdnn.gallery.radixnet(1024, 8, seed=1)
     X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:200], 1024)
     gbdnn.save(net, root / "net")
     gbdnn.save(X, root / "X")

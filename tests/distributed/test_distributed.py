@@ -276,7 +276,7 @@ class Pickling(Executor):
 
 def test_tasks_are_small(net, X, tmp_path):
     executor, records = Pickling(), []
-    gbdnn.save(gbdnn.radixnet(1024, 60, lazy=True), tmp_path / "deep")
+    gbdnn.save(gbdnn.gallery.radixnet(1024, 60, lazy=True), tmp_path / "deep")
     deep = gbdnn.load(tmp_path / "deep", lazy=True)
     gbdnn.save(np.zeros((8, 1024), "f4"), tmp_path / "zero")
     gbdnn.infer(deep[2:50], gbdnn.io.open_features(tmp_path / "zero"), executor=executor)

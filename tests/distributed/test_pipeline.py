@@ -31,7 +31,7 @@ def test_equal_answers(tmp_path):
 
 @pytest.mark.frameworks
 def test_a_stored_network(tmp_path):
-    gbdnn.save(gbdnn.radixnet(1024, 30), tmp_path / "net")
+    gbdnn.save(gbdnn.gallery.radixnet(1024, 30), tmp_path / "net")
     X = features_from_images(np.concatenate([digits()] * 2), 1024)
     gbdnn.save(X, tmp_path / "X")
     outcome = found(3, "stored", tmp_path)

@@ -84,7 +84,7 @@ def test_records_of_a_log_that_grows(nthreads, slices, monkeypatch):
         gbdnn.infer(
             net, X, engine="fused", deduplicate=False, nthreads=threads, callback=records.append
         )
-        tables.append(gbdnn.inference.per_layer(records))
+        tables.append(gbdnn.per_layer(records))
     for name in ("inputs", "alive", "distinct", "entries"):
         np.testing.assert_array_equal(tables[0][name][:1], tables[1][name][:1])
         if name != "inputs":  # of blocks; the dead are dropped where it saves time

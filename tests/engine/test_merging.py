@@ -34,7 +34,7 @@ def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
     for deduplicate in (False, True):
         stats = []
         gbdnn.infer(net, X, engine=engine, deduplicate=deduplicate, callback=stats.append)
-        table = gbdnn.inference.per_layer(stats)
+        table = gbdnn.per_layer(stats)
         live[deduplicate] = table["alive"].tolist()
         if deduplicate:
             assert table["distinct"][-1] < 0.2 * table["alive"][-1]
@@ -56,7 +56,7 @@ def test_records_of_layers_whose_dead_inputs_a_later_one_revives(engine):
         Y = np.maximum(Y @ w + layer.bias, 0)
         expected.append((np.count_nonzero(Y.any(axis=1)), np.count_nonzero(Y)))
     assert 0 < expected[0][0] < 90
-    table = gbdnn.inference.per_layer(stats)
+    table = gbdnn.per_layer(stats)
     assert [*zip(table["alive"], table["entries"], strict=True)] == expected
 
 
@@ -67,7 +67,7 @@ def test_equal_inputs_in_different_blocks_become_one(engine, monkeypatch):
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
     Y = gbdnn.infer(net, X, engine=engine, deduplicate=True, nthreads=2, callback=stats.append)
-    table = gbdnn.inference.per_layer(stats)
+    table = gbdnn.per_layer(stats)
     assert (table["inputs"][11], table["alive"][11]) == (1, 200)
     assert len(gbdnn.categories(Y)) == 200
 
@@ -87,7 +87,7 @@ def test_blocks_of_which_nothing_is_left_between_others(engine, nthreads, seed, 
     stats = []
     gbdnn.infer(layers, X, callback=stats.append, **options)
     left = len(np.unique(X, axis=0))
-    assert gbdnn.inference.per_layer(stats)["inputs"].tolist() == [160, left, left]
+    assert gbdnn.per_layer(stats)["inputs"].tolist() == [160, left, left]
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
@@ -103,7 +103,7 @@ def test_inputs_that_are_equal_in_the_sample_alone(engine, neurons, monkeypatch)
     layers = [gbdnn.Layer(np.eye(neurons, dtype="f4"))] * 3
     stats, options = [], {"engine": engine, "deduplicate": True, "nthreads": 3}
     Y = gbdnn.infer(layers, X, callback=stats.append, **options)
-    left = gbdnn.inference.per_layer(stats)["inputs"][1]
+    left = gbdnn.per_layer(stats)["inputs"][1]
     assert left == 50 or (engine == "fused" and 50 < left <= 60)  # compared with the first found
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
 
@@ -138,7 +138,7 @@ def test_flags(flag, monkeypatch):
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
     gbdnn.infer(net, X, deduplicate=flag, callback=stats.append)
-    assert (gbdnn.inference.per_layer(stats)["distinct"][-1] == 200) == (not flag)
+    assert (gbdnn.per_layer(stats)["distinct"][-1] == 200) == (not flag)
 
 
 @pytest.mark.parametrize("density", [0.3, 1.0])

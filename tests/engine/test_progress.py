@@ -12,7 +12,7 @@ from gbdnn.gallery import digits, features_from_images
 @pytest.mark.parametrize("deduplicate", [False, True])
 @pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
 def test_edges_processed_are_those_that_a_callback_gets(engine, deduplicate):
-    net, X = gbdnn.radixnet(1024, 24), features_from_images(digits()[:300], 1024)
+    net, X = gbdnn.gallery.radixnet(1024, 24), features_from_images(digits()[:300], 1024)
     options = {"engine": engine, "deduplicate": deduplicate, "nthreads": 1}
     records = []
     with watched(RunProgress()) as work:
@@ -49,7 +49,7 @@ def test_the_seconds_of_a_block_are_divided_among_its_layers():
 
 
 def test_the_fraction_grows_to_one():
-    net = gbdnn.radixnet(1024, 4)
+    net = gbdnn.gallery.radixnet(1024, 4)
     work, edges = RunProgress(), net.infos[0].edges
     assert work.fraction == 0
     work.begin(net.infos, 100)

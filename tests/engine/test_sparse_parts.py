@@ -57,7 +57,7 @@ def test_calls_return_to_python_and_go_on(nthreads, watched, monkeypatch):
     for layer in CASE.layers if watched else ():
         Y = dense_layer(layer, Y)
         alive.append(np.count_nonzero(Y.any(axis=1)))
-    assert gbdnn.inference.per_layer(records)["alive"].tolist() == alive
+    assert gbdnn.per_layer(records)["alive"].tolist() == alive
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])

@@ -115,7 +115,7 @@ def test_all_inputs_die_between_windows(engine, bias, value, monkeypatch):
 
 @BLOCKS
 def test_equal_inputs_across_windows(engine):
-    net, streamed = gbdnn.radixnet(1024, 48), gbdnn.radixnet(1024, 48, lazy=True)
+    net, streamed = gbdnn.gallery.radixnet(1024, 48), gbdnn.gallery.radixnet(1024, 48, lazy=True)
     random = np.random.default_rng(0)
     X = gb.Matrix.from_dense((random.random((60, 1024)) < 0.4).astype("f4"), missing_value=0)
     plain = gbdnn.infer(net, X, deduplicate=False, engine=engine)
@@ -129,7 +129,7 @@ def test_equal_inputs_across_windows(engine):
 @pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
 def test_layers_are_freed_with_the_last_reference(engine):
     """Those of the group before, of this one and of the next may be in memory."""
-    made, most, held = [], [], gbdnn.radixnet(1024, 48)
+    made, most, held = [], [], gbdnn.gallery.radixnet(1024, 48)
 
     def read(k):
         most.append(sum(each() is not None for each in made))
@@ -201,7 +201,7 @@ def test_a_callback_changes_no_bit(nthreads, patches, deduplicate, monkeypatch):
     stats = []
     assert gbdnn.infer(net, X, callback=stats.append, **options).isequal(plain)
     assert {s.kernel for s in stats} == {"fused"}
-    table = gbdnn.inference.per_layer(stats)
+    table = gbdnn.per_layer(stats)
     assert table["alive"][29] == len(gbdnn.categories(plain)) > 0
 
 
@@ -277,7 +277,7 @@ def test_survivors_are_pooled(dtype, nthreads, survivors, is_dense, monkeypatch)
     found = Y.to_dense(fill_value=0)
     assert set(np.flatnonzero(found.any(axis=1))) == set(survivors)
     np.testing.assert_array_equal(found, dense_inference(made, X))
-    blocks = gbdnn.inference.per_layer(stats)["blocks"]
+    blocks = gbdnn.per_layer(stats)["blocks"]
     assert blocks[0] >= 200 / 16
     assert not survivors or blocks[-1] <= len(survivors) / 16 + 2 * nthreads
 

@@ -18,7 +18,7 @@ BIGGEST = pytest.param(65536, 12, marks=pytest.mark.slow)
 
 @pytest.mark.parametrize(("neurons", "m"), [(1024, 6), (4096, 8), (16384, 10), BIGGEST])
 def test_presets_have_32_edges_in_and_out_of_every_neuron(neurons, m):
-    net = gbdnn.radixnet(neurons, m + 2)
+    net = gbdnn.gallery.radixnet(neurons, m + 2)
     assert len(net) == m + 2
     for layer in net[0], net[m - 1], net[m + 1]:
         W = layer.weights
@@ -32,7 +32,7 @@ def test_presets_have_32_edges_in_and_out_of_every_neuron(neurons, m):
 
 
 def test_base_network_has_equally_many_paths():
-    net = gbdnn.radixnet(1024, 6)
+    net = gbdnn.gallery.radixnet(1024, 6)
     paths = reduce(np.matmul, [pattern(layer.weights).astype(np.float32) for layer in net])
     # 32^6 walks from each neuron, spread evenly over 1024; FP32 counts them exactly
     assert set(paths.ravel()) == {32**6 / 1024}
@@ -46,17 +46,17 @@ def rows_of_groups(net, starts):
 
 
 def test_later_groups_are_the_base_network_with_permuted_rows():
-    rows = list(rows_of_groups(gbdnn.radixnet(1024, 18, seed=3), (0, 6, 12)))
+    rows = list(rows_of_groups(gbdnn.gallery.radixnet(1024, 18, seed=3), (0, 6, 12)))
     assert sorted(rows[0]) == sorted(rows[1]) == sorted(rows[2])
     assert len({*map(tuple, rows)}) == 3
 
 
 def test_deterministic_from_the_seed():
-    net = gbdnn.radixnet(1024, 14, seed=5)
-    assert net.isequal(gbdnn.radixnet(1024, 14, seed=5))
-    assert net[:13].isequal(gbdnn.radixnet(1024, 13, seed=5))
-    assert net[:6].isequal(gbdnn.radixnet(1024, 6, seed=6))
-    assert not net.isequal(gbdnn.radixnet(1024, 14, seed=6))
+    net = gbdnn.gallery.radixnet(1024, 14, seed=5)
+    assert net.isequal(gbdnn.gallery.radixnet(1024, 14, seed=5))
+    assert net[:13].isequal(gbdnn.gallery.radixnet(1024, 13, seed=5))
+    assert net[:6].isequal(gbdnn.gallery.radixnet(1024, 6, seed=6))
+    assert not net.isequal(gbdnn.gallery.radixnet(1024, 14, seed=6))
     # frozen for all time: the neurons that neuron 0 of the first permuted layer reads
     assert net[6].weights.to_coo()[0][:4].tolist() == [23, 68, 131, 135]
 
@@ -94,7 +94,7 @@ def test_one_system_against_its_definition():
 
 def test_official_layers_are_the_generated_ones_with_permuted_rows(official):
     net = gbdnn.load(official, neurons=1024, layers=120)
-    assert net[:6].isequal(gbdnn.radixnet(1024, 6))
+    assert net[:6].isequal(gbdnn.gallery.radixnet(1024, 6))
     first, second, last = map(sorted, rows_of_groups(net, (0, 6, 114)))
     assert first == second == last
 
@@ -103,13 +103,13 @@ def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated():
     """No machine has the exabytes that these need."""
     pixels, deep = gbdnn.gallery.digits()[:1], 10**12
     with pytest.raises(gbdnn.errors.TooLargeError, match=r"layers need .*; pass lazy=True$"):
-        gbdnn.radixnet(1024, deep)
+        gbdnn.gallery.radixnet(1024, deep)
     for call in (
-        lambda: gbdnn.radixnet(1024, 10**17, lazy=True),
+        lambda: gbdnn.gallery.radixnet(1024, 10**17, lazy=True),
         lambda: gbdnn.gallery.radix_layers([(2,)], widths=[2**30, 2**30]),
         lambda: gbdnn.gallery.features_from_images(np.tile(pixels, (2**20, 1, 1)), 2**30),
         lambda: gbdnn.training.erdos_renyi([2**29] * 3, 1),
-        lambda: gbdnn.training.with_ends(gbdnn.radixnet(1024, 1), 2**30, 2**58 // 1024),
+        lambda: gbdnn.training.with_ends(gbdnn.gallery.radixnet(1024, 1), 2**30, 2**58 // 1024),
     ):
         with pytest.raises(gbdnn.errors.TooLargeError, match="GiB, but this machine has"):
             call()

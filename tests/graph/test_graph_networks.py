@@ -218,7 +218,7 @@ def test_callback():
     assert [each.layer for each in told] == [0, 1, 2]
     assert told[-1].entries == np.count_nonzero(case.expected)
     assert told[-1].alive == np.count_nonzero(case.expected.any(axis=1))
-    assert gbdnn.inference.per_layer(told)["inputs"].tolist() == [case.nodes] * 3
+    assert gbdnn.per_layer(told)["inputs"].tolist() == [case.nodes] * 3
 
 
 def test_a_network_and_bare_matrices():

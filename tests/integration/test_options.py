@@ -24,8 +24,8 @@ for _package in ("sklearn", "safetensors", "polars", "matplotlib", "onnx"):
 from gbdnn import viz  # noqa: E402
 
 MODULES = [
-    "gbdnn", "gbdnn.inference", "gbdnn.io", "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge",
-    "gbdnn.distributed", "gbdnn.model", "gbdnn.serving", "gbdnn.training", "gbdnn.viz",
+    "gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge",
+    "gbdnn.distributed", "gbdnn.training", "gbdnn.viz",
 ]  # fmt: skip
 ELSEWHERE = {
     "Outcome": "a record", "Problem": "a record", "BatchStats": "a record",
@@ -33,7 +33,7 @@ ELSEWHERE = {
     "CompiledNetwork": "a record", "CompactNetwork": "a record",
     "challenge.load": "needs the challenge's files: tests/challenge",
     "generate": "takes long: tests/challenge", "scaling": "tests/test_thread_scaling.py",
-    "pipeline": "needs ranks of MPI",
+    "pipeline": "needs ranks of MPI", "plan": "has the options of infer: tests/engine/test_plan.py",
     "Workers": "changes batches: tests/distributed", "from_geometric": "tests/graph",
     "from_torch": "tests/io", "read_torch": "tests/io", "to_torch": "tests/io",
     "write_torch": "tests/io",
@@ -125,7 +125,7 @@ def convert(tmp, **options):
 def challenge_files(tmp):
     if not (tmp / "files").exists():
         (tmp / "files").mkdir()
-        io.write_network(gbdnn.radixnet(1024, 2), tmp / "files")
+        io.write_network(gbdnn.gallery.radixnet(1024, 2), tmp / "files")
     return tmp / "files"
 
 
@@ -140,8 +140,11 @@ def table(tmp):
 
 
 def to_store(tmp, **options):
-    gbdnn.infer_to_store(NET, X, path := new(tmp), **{"batch_size": 10} | options)
-    return len(io.open_features(path)._parts)
+    calls = []
+    if "callback" in options:
+        options["callback"] = calls.append
+    gbdnn.infer_to_store([W0, W1], X, path := new(tmp), **{"batch_size": 10} | options)
+    return [len(io.open_features(path)._parts), seen(io.open_features(path)), len(calls) > 0]
 
 
 def matrices(tmp, **options):
@@ -293,14 +296,22 @@ TABLE = {
     "infer": (
         recorded(infer), ARRAYS | {"last_activation": "identity", "callback": None},
     ),
-    "infer_to_store": (watching(to_store), {"batch_size": 20, "progress": WATCH}),
+    "infer_batches": (
+        recorded(lambda **options: seen([*gbdnn.infer_batches([W0, W1], [X], **options)])),
+        ARRAYS | {"last_activation": "identity", "callback": None},
+    ),
+    "infer_to_store": (
+        watching(to_store),
+        ARRAYS | {"last_activation": "identity", "batch_size": 20, "progress": WATCH,
+         "callback": WATCH},
+    ),
     "load": (
         watching(lambda tmp, **options: seen(gbdnn.load(
             challenge_files(tmp) if "neurons" in options else store(tmp, "net", NET), **options))),
         {"lazy": True, "progress": {"progress": WATCH, "neurons": 1024}},
     ),
     "radixnet": (
-        lambda **options: seen(gbdnn.radixnet(1024, 8, **options)),
+        lambda **options: seen(gbdnn.gallery.radixnet(1024, 8, **options)),
         {"seed": 1, "dtype": "FP64", "lazy": True},
     ),
     "save": (watching(writing(gbdnn.save, NET)), {"progress": WATCH}),
@@ -315,7 +326,7 @@ TABLE = {
     ),
     "argmax": (lambda **options: seen(gbdnn.argmax(X * (Y > 2)[:, None], **options)), {"dead": -1}),
     "per_layer": (
-        lambda **options: len(gbdnn.inference.per_layer(layer_records(), **options)), {"layers": 5},
+        lambda **options: len(gbdnn.per_layer(layer_records(), **options)), {"layers": 5},
     ),
     "convert": (
         watching(convert),
@@ -446,7 +457,7 @@ FILES = {
 OF_FEATURES = {"dtype": "FP64", "nrows": 7, "ncols": 7}
 NETWORKS = {
     "store": lambda path: gbdnn.save(NET, path),
-    "tsv": lambda path: io.write_network(gbdnn.radixnet(1024, 2), path),
+    "tsv": lambda path: io.write_network(gbdnn.gallery.radixnet(1024, 2), path),
     "matrix-market": lambda path: io.write_matrix_market(NET, path, lossy=True),
     "onnx": lambda path: io.write_onnx(NET, path),
     "torch": lambda path: io.write_torch(NET, path, lossy=True),

@@ -120,7 +120,7 @@ def calls(tmp_path_factory):
     """The right call of each public function and method."""
     folder = tmp_path_factory.mktemp("calls")
     net = gbdnn.Network([gbdnn.Layer(W, -0.25, clip=1), gbdnn.Layer(W)])
-    square, layer = gbdnn.radixnet(1024, 1), net[0]
+    square, layer = gbdnn.gallery.radixnet(1024, 1), net[0]
     io.write_network(square, folder / "DNN" / "neuron1024", lossy=True)
     io.write_matrix_market(net, folder / "mm", lossy=True)
     gbdnn.save(net, folder / "net")
@@ -142,12 +142,12 @@ def calls(tmp_path_factory):
     problem = gbdnn.challenge.Problem(name="x", network=square, features=features)
     stored, lists, deep = io.open_features(folder / "X"), {"layers": "network"}, {"layers": "depth"}
     found = [
-        right(gbdnn.serving.CompiledNetwork, network=net, nthreads=1),
+        right(gbdnn.CompiledNetwork, network=net, nthreads=1),
         right(gbdnn.Layer, weights=W),
         right(layer.astype, dtype="FP32"),
         right(layer.isequal, other=layer),
         right(layer.difference, found=layer),
-        right(gbdnn.model.LayerInfo, shape=(1, 2), edges=1, gain=1.0, dtype="FP32"),
+        right(gbdnn.LayerInfo, shape=(1, 2), edges=1, gain=1.0, dtype="FP32"),
         right(layer.info.astype, dtype="FP32"),
         right(layer.info.difference, found=layer),
         right(gbdnn.Network, lists, layers=[W]),
@@ -165,9 +165,9 @@ def calls(tmp_path_factory):
         right(gbdnn.infer_to_store, lists, layers=[W], features=X, path=folder / "Y"),
         right(gbdnn.load, path=folder / "net", format="store"),
         right(io.convert, {"source": "path"}, source=folder / "net", target=folder / "h"),
-        right(gbdnn.inference.per_layer, deep, stats=stats),
+        right(gbdnn.per_layer, deep, stats=stats),
         right(gbdnn.gallery.radix_layers, systems=[[2, 2]]),
-        right(gbdnn.radixnet, deep, neurons=1024, layers=1),
+        right(gbdnn.gallery.radixnet, deep, neurons=1024, layers=1),
         right(gbdnn.save, x=net, path=folder / "save"),
         right(gbdnn.train, net=net, X=X, y=np.ones((3, 4)), epochs=1, checkpoint=folder / "run"),
         right(stored.sparse_rows, start=0, stop=2),

@@ -39,7 +39,7 @@ def test_what_a_format_cannot_store_is_named(tmp_path):
     gbdnn.save(gbdnn.Network([gbdnn.Layer(W, 1.0), gbdnn.Layer(W, -1.0)]), tmp_path / "biases")
     gbdnn.save(named(*({"clip": clip} for clip in clips)), tmp_path / "clips")
     gbdnn.save(named({}, {"activation": "identity"}), tmp_path / "identity")
-    gbdnn.save(gbdnn.radixnet(1024, 1), tmp_path / "challenge")
+    gbdnn.save(gbdnn.gallery.radixnet(1024, 1), tmp_path / "challenge")
 
     def lost(name, form):
         return io.convert(tmp_path / name, tmp_path / f"{name}-{form}", to=form, lossy=True)
@@ -146,7 +146,7 @@ def test_a_format_is_one_file(tmp_path):
 def test_options_of_stores_do_not_apply_to_other_formats(tmp_path):
     pytest.importorskip("onnx")
     io.write_onnx(gbdnn.Network([np.eye(3)]), tmp_path / "net.onnx")
-    io.write_network(gbdnn.radixnet(1024, 1), tmp_path / "files")
+    io.write_network(gbdnn.gallery.radixnet(1024, 1), tmp_path / "files")
     gbdnn.save(gbdnn.train([np.eye(3)], np.eye(3), np.arange(3), epochs=1), tmp_path / "run")
     for name in ("net.onnx", "files", "run"):
         for option in ({"lazy": True}, {"verify": False}):

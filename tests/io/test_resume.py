@@ -16,7 +16,7 @@ from gbdnn.io.store import parts as store_parts
 for package in ("safetensors", "xxhash"):
     pytest.importorskip(package)
 
-NET = gbdnn.radixnet(1024, 2)
+NET = gbdnn.gallery.radixnet(1024, 2)
 X = np.random.default_rng(1).choice([0.0, 1.0], (60, 1024), p=[0.9, 0.1]).astype(np.float32)
 EXPECTED = gbdnn.infer(NET, X)
 
@@ -117,7 +117,7 @@ def test_an_unfinished_store_cannot_be_read_or_replaced_by_save(tmp_path):
 
 
 OTHERS = {
-    "network": {"net": gbdnn.radixnet(1024, 3)},
+    "network": {"net": gbdnn.gallery.radixnet(1024, 3)},
     "features": {"inputs": X[::-1].copy()},
     "engine auto, not sparse": {"engine": "sparse"},
     "deduplicate auto, not False": {"deduplicate": False},
@@ -162,7 +162,7 @@ def test_a_store_of_something_else_is_refused_and_replace_replaces_it_at_the_end
 
 def test_a_part_of_an_earlier_run_that_is_finished_late_is_not_taken(tmp_path):
     """Workers of an interrupted call may still be computing when another run begins."""
-    stopped(tmp_path, 30, net=gbdnn.radixnet(1024, 3))
+    stopped(tmp_path, 30, net=gbdnn.gallery.radixnet(1024, 3))
     late = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "gbdnn-run.json"}
     stopped(tmp_path, 10, replace=True)
     for path, written in late.items():

@@ -237,7 +237,7 @@ def test_features_are_read_part_by_part(tmp_path, monkeypatch):
 
 
 def test_small_networks_are_loaded_at_once_and_remember_their_store(tmp_path):
-    gbdnn.save(gbdnn.radixnet(1024, 2), tmp_path)
+    gbdnn.save(gbdnn.gallery.radixnet(1024, 2), tmp_path)
     assert gbdnn.load(tmp_path).in_memory
     assert not gbdnn.load(tmp_path, lazy=True).in_memory
     read = gbdnn.load(tmp_path, dtype="FP64")[1:]

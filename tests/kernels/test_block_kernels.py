@@ -57,7 +57,7 @@ def test_dead_inputs_leave_within_a_window_of_layers_of_several_widths(engine):
     Y = gbdnn.infer(
         network(layers), X, engine=engine, deduplicate=False, callback=records.append
     ).to_dense(fill_value=0)
-    inputs = gbdnn.inference.per_layer(records)["inputs"]
+    inputs = gbdnn.per_layer(records)["inputs"]
     alive = np.count_nonzero(expected.any(axis=1))
     assert inputs[0] == 240 > inputs[4] >= alive > 0
     np.testing.assert_allclose(Y, expected, rtol=1e-4)

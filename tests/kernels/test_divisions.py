@@ -14,7 +14,7 @@ from machines import MACHINES, using
 from oracles import Dense, dense_inference
 
 import gbdnn
-from gbdnn import errors
+from gbdnn import LayerInfo, errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.executors import batches
 from gbdnn.engine import plan as choice
@@ -23,7 +23,6 @@ from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
-from gbdnn.model import LayerInfo
 
 FULLY = settings(max_examples=80)
 NAMES = st.sampled_from(list(MACHINES))

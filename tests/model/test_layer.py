@@ -78,7 +78,7 @@ def test_pickle_keeps_everything():
     again = pickle.loads(pickle.dumps(net))  # noqa: S301
     assert again.isequal(net)
     assert gbdnn.infer(again, X).isequal(Y)
-    iso = pickle.loads(pickle.dumps(gbdnn.radixnet(1024, 7)))  # noqa: S301
+    iso = pickle.loads(pickle.dumps(gbdnn.gallery.radixnet(1024, 7)))  # noqa: S301
     assert iso[6].weights.ss.is_iso
 
 
@@ -127,7 +127,9 @@ def test_network_isequal():
 
 
 def test_repr_groups_layers_that_read_alike():
-    net = Network([*gbdnn.radixnet(1024, 3), Layer(np.ones((1024, 2), "f4"), [0.5, -1], clip=1)])
+    net = Network(
+        [*gbdnn.gallery.radixnet(1024, 3), Layer(np.ones((1024, 2), "f4"), [0.5, -1], clip=1)]
+    )
     assert repr(net).splitlines() == [
         "Network: 4 layers, 1024 inputs to 2 outputs, 100352 edges, FP32",
         "  layer  shape        edges",

@@ -12,9 +12,8 @@ from conftest import network
 from oracles import case
 
 import gbdnn
-from gbdnn import Layer, Network
+from gbdnn import Layer, LayerInfo, Network
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
-from gbdnn.model import LayerInfo
 
 CASE = case(4, bias="mixed vector", sizes=(24, 30, 18, 20))
 NET = network(CASE.layers)
@@ -171,8 +170,8 @@ def test_a_layer_that_is_another_one(other, error, message):
 
 
 def test_lazy_radixnet_in_any_order():
-    full = gbdnn.radixnet(1024, 40, seed=5)
-    lazy = gbdnn.radixnet(1024, 40, seed=5, lazy=True)
+    full = gbdnn.gallery.radixnet(1024, 40, seed=5)
+    lazy = gbdnn.gallery.radixnet(1024, 40, seed=5, lazy=True)
     assert full.in_memory
     assert not lazy.in_memory
     for k in (39, 0, 13, 14, 39, 6, 5, 20):

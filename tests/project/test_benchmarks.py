@@ -131,7 +131,7 @@ def test_clocks_of_virtual_threads(threads, monkeypatch):
     """What each thread did, waited and handed over is its clock; the answer has the same bits."""
     monkeypatch.syspath_prepend(BENCHMARKS / "scale")
     virtual_cores = importlib.import_module("virtual_cores")
-    net = gbdnn.radixnet(1024, 24)
+    net = gbdnn.gallery.radixnet(1024, 24)
     X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:500], 1024)
     for deduplicate in (True, False):
         options = {"engine": "fused", "deduplicate": deduplicate, "nthreads": threads}

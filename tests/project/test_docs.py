@@ -35,7 +35,7 @@ PAGES = [
     if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
 ]
 MODULES = [
-    "gbdnn", "gbdnn.errors", "gbdnn.inference", "gbdnn.model", "gbdnn.serving", "gbdnn.io",
+    "gbdnn", "gbdnn.errors", "gbdnn.io",
     "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge", "gbdnn.distributed", "gbdnn.training",
     "gbdnn.viz", "gbdnn.thread_scaling",
 ]  # fmt: skip
@@ -139,7 +139,8 @@ def test_the_names_of_gbdnn():
     names = (
         "infer plan infer_batches infer_to_store compile train Network Layer load save categories"
     )
-    names += " argmax radixnet GbdnnError scaling show_versions"
+    names += " argmax GbdnnError scaling show_versions CompiledNetwork LayerInfo LayerStats Plan"
+    names += " per_layer"
     assert sorted(importlib.import_module("gbdnn").__all__) == sorted(names.split())
     places = {}
     for module, name, thing in (each.values for each in public()):

@@ -12,7 +12,7 @@ CALLS = """
 import faulthandler, sys
 faulthandler.dump_traceback_later(100, exit=True)
 import gevent, numpy as np, gbdnn
-net, X = gbdnn.radixnet(1024, 6), np.random.default_rng(0).random((2000, 1024), dtype="f4")
+net, X = gbdnn.gallery.radixnet(1024, 6), np.random.default_rng(0).random((2000, 1024), dtype="f4")
 gbdnn.save(net, sys.argv[1])
 
 def call(engine):

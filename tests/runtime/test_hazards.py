@@ -78,7 +78,7 @@ gbdnn.save(W, folder + "/X")
 net = gbdnn.Network([gbdnn.Layer(W)])
 sent = pickle.dumps([
     gbdnn.compile(net), net, gbdnn.load(folder + "/net"), io.open_features(folder + "/X"),
-    io.open_features(folder + "/X")[:2], gbdnn.radixnet(1024, 6, lazy=True),
+    io.open_features(folder + "/X")[:2], gbdnn.gallery.radixnet(1024, 6, lazy=True),
 ])
 gbdnn.infer([W], W, engine="sparse", nthreads=2)
 shutil.rmtree(folder + "/net")

@@ -73,13 +73,13 @@ def content(path):
 
 def prepare(root):
     """Make what the calls read and replace."""
-    net = gbdnn.radixnet(1024, 40)
+    net = gbdnn.gallery.radixnet(1024, 40)
     gbdnn.save(net, root / "net")
     (root / "files").mkdir()
     gbdnn.io.write_network(net[:8], root / "files")
     dense = np.random.default_rng(0).random((1000, 1024)) < 0.1
     gbdnn.save(dense.astype(np.float32), root / "X")
-    gbdnn.save(gbdnn.radixnet(1024, 3, seed=7), root / "old")
+    gbdnn.save(gbdnn.gallery.radixnet(1024, 3, seed=7), root / "old")
 
 
 def check(call, root, out, expected):

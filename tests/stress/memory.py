@@ -44,7 +44,7 @@ def inference(folder, engine, mib, features, bias, lazy, dtype):
     import scipy.sparse as sp
 
     options = {"clip": 32, "dtype": dtype}
-    layers = gbdnn.radixnet(NEURONS, LAYERS)
+    layers = gbdnn.gallery.radixnet(NEURONS, LAYERS)
     net = gbdnn.Network([gbdnn.Layer(each.W, bias, **options) for each in layers])
     if lazy:
         gbdnn.save(net, folder)

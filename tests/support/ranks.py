@@ -88,7 +88,7 @@ def kinds(_):
 def split(_):
     """Pairs of ranks divide the inputs; the two of a pair divide the layers."""
     net, X = (
-        gbdnn.radixnet(1024, 8),
+        gbdnn.gallery.radixnet(1024, 8),
         gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024),
     )
     group, groups = RANK // 2, COMM.size // 2
@@ -124,13 +124,13 @@ def dies(_):
 
 
 def failing(what, where):
-    net = gbdnn.radixnet(1024, 6)
+    net = gbdnn.gallery.radixnet(1024, 6)
     options = {"cuts": [2, 4], "batch": 500}
     wrong = {"callback": broken, "cuts": [1, 9], "answer": "all", "root": 1, "nthreads": 0}
     if where == RANK and what in wrong:
         options[what] = wrong[what]
     elif where == RANK and what == "network":
-        net = gbdnn.radixnet(1024, 7)
+        net = gbdnn.gallery.radixnet(1024, 7)
     elif what == "overflow":  # in the second layer of the rank `where`
         k = 2 * where + 1
         huge = gbdnn.Layer(sp.eye_array(1024) * 1e38, dtype="FP32")

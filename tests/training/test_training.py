@@ -682,7 +682,7 @@ def test_wrong_calls(error, message, call):
         (lambda: training.MagnitudePruning(0), "density"),
         (lambda: training.MagnitudePruning(0.1, begin=0.5, end=0.4), "less than begin"),
         (lambda: training.with_ends([], 3, 2), "hidden"),
-        (lambda: training.with_ends(gbdnn.radixnet(1024, 1), 3, 2, degree=0), "degree"),
+        (lambda: training.with_ends(gbdnn.gallery.radixnet(1024, 1), 3, 2, degree=0), "degree"),
         (lambda: training.with_ends([np.ones((2, 2))], 2**62, 2), "possible edges"),
         (lambda: training.with_ends([np.ones((2, 2))], 2, 2**62), "possible edges"),
         (lambda: training.erdos_renyi([5, 3], 1.5), "density"),
@@ -775,7 +775,7 @@ def test_initial_weights_have_the_variance_of_he():
 
 
 def test_a_radixnet_is_initialised_anew():
-    radix = gbdnn.radixnet(1024, 2)
+    radix = gbdnn.gallery.radixnet(1024, 2)
     net = training.initialized(radix)
     for layer, old in zip(net, radix, strict=True):
         assert (layer.W.to_coo()[0] == old.W.to_coo()[0]).all()
@@ -822,7 +822,7 @@ def test_a_seed_may_be_a_generator():
         lambda seed: training.erdos_renyi([37, 50, 10], 0.2, seed=seed)[0].W,
         lambda seed: training.initialized(network(), seed=seed)[0].W,
         lambda seed: training.with_ends(network(), 20, 5, degree=3, seed=seed)[0].W,
-        lambda seed: gbdnn.radixnet(1024, 12, seed=seed)[11].W,
+        lambda seed: gbdnn.gallery.radixnet(1024, 12, seed=seed)[11].W,
         lambda seed: gbdnn.train(network(), X, y, epochs=1, seed=seed).network[0].W,
         lambda seed: gbdnn.challenge.generate(1024, 12, inputs=10, seed=seed).network[11].W,
     ]

@@ -340,16 +340,16 @@ def test_a_constant_neuron_stays_before_a_layer_of_entries():
 
 
 def test_radix_patterns_with_ends():
-    net = training.with_ends(gbdnn.radixnet(1024, 2), 784, 10, degree=20, seed=3)
+    net = training.with_ends(gbdnn.gallery.radixnet(1024, 2), 784, 10, degree=20, seed=3)
     assert [info.shape for info in net.infos] == [(784, 1024)] + [(1024, 1024)] * 2 + [(1024, 10)]
     W = [layer.W for layer in net]
     assert (np.diff(W[0].ss.export("csc")["indptr"].view(np.int64)) == 20).all()
     assert W[3].nvals == 10240
-    radix = gbdnn.radixnet(1024, 2)
+    radix = gbdnn.gallery.radixnet(1024, 2)
     for layer, pattern in zip(net[1:3], radix, strict=True):
         assert layer.W.dup("BOOL").isequal(pattern.W.dup("BOOL"))
     assert [info.bias_rule for info in net.infos] == ["all"] * 4
     assert net.infos[3].activation == "identity"
-    again = training.with_ends(gbdnn.radixnet(1024, 2), 784, 10, degree=20, seed=3)
+    again = training.with_ends(gbdnn.gallery.radixnet(1024, 2), 784, 10, degree=20, seed=3)
     assert net.isequal(again)
     assert training.with_ends(net[1:2], 5, 3).infos[0].edges == 5 * 1024

@@ -16,7 +16,7 @@ from gbdnn.viz import figures
 
 
 def record(layer, block=0, *, alive=4, distinct=4, entries=8, kernel="full", seconds=0.25):
-    return gbdnn.inference.LayerStats(
+    return gbdnn.LayerStats(
         layer=layer, block=block, inputs=5, alive=alive, distinct=distinct, entries=entries,
         engine="auto", kernel=kernel, seconds=seconds,
     )  # fmt: skip
@@ -54,7 +54,7 @@ def steps(ax):
 
 
 def test_per_layer_adds_up_blocks():
-    table = gbdnn.inference.per_layer(RECORDS)
+    table = gbdnn.per_layer(RECORDS)
     assert table["layer"].tolist() == [0, 1, 2, 3]
     assert table["blocks"].tolist() == [1, 2, 0, 1]
     assert table["inputs"].tolist() == [5, 10, 0, 5]

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, as_flag, require_callable, whole_number
 from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
-from gbdnn.gallery.radixnet import CHALLENGE
+from gbdnn.gallery.networks import CHALLENGE
 from gbdnn.io.challenge.layout import find_layers, find_neurons, layers_in
 from gbdnn.io.challenge.tsv import read_tsv, write_tsv
 from gbdnn.io.files import existing, made_folder, whole_files
@@ -81,7 +81,7 @@ def iter_layers(
     --------
     >>> import pathlib, tempfile, gbdnn
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
+    >>> gbdnn.io.write_network(gbdnn.gallery.radixnet(1024, 2), folder)
     >>> for layer in gbdnn.io.iter_layers(folder, 1024):
     ...     print(layer.shape, layer.edges)
     (1024, 1024) 32768
@@ -144,7 +144,7 @@ def write_network(
     --------
     >>> import pathlib, tempfile, gbdnn
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
+    >>> gbdnn.io.write_network(gbdnn.gallery.radixnet(1024, 2), folder)
     >>> sorted(file.name for file in folder.iterdir())
     ['n1024-l1.tsv', 'n1024-l2.tsv']
     """

@@ -119,7 +119,7 @@ def read_matrix_market(
     Examples
     --------
     >>> import tempfile, gbdnn
-    >>> folder, net = tempfile.mkdtemp(), gbdnn.radixnet(1024, 2)
+    >>> folder, net = tempfile.mkdtemp(), gbdnn.gallery.radixnet(1024, 2)
     >>> gbdnn.io.write_matrix_market(net, folder, lossy=True)
     >>> gbdnn.io.read_matrix_market(folder, bias_rule="entries", clip=32).isequal(net)
     True

@@ -79,9 +79,9 @@ def save(
     --------
     >>> import tempfile, gbdnn
     >>> folder = tempfile.mkdtemp()
-    >>> gbdnn.save(gbdnn.radixnet(1024, 12, lazy=True), folder)
+    >>> gbdnn.save(gbdnn.gallery.radixnet(1024, 12, lazy=True), folder)
     >>> net = gbdnn.load(folder)
-    >>> net[11].edges, net.isequal(gbdnn.radixnet(1024, 12))
+    >>> net[11].edges, net.isequal(gbdnn.gallery.radixnet(1024, 12))
     (32768, True)
     """
     require_callable(progress, "progress")

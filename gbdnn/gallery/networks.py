@@ -106,7 +106,7 @@ def radixnet(
     Examples
     --------
     >>> import gbdnn
-    >>> gbdnn.radixnet(1024, 120)
+    >>> gbdnn.gallery.radixnet(1024, 120)
     Network: 120 layers, 1024 inputs to 1024 outputs, 3932160 edges, FP32
       layer  shape        edges
       0-119  1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
