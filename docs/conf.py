@@ -96,7 +96,7 @@ html_theme_options = {
 
 
 # Pages of public names.
-PAGES = "gbdnn io training gallery graph challenge distributed torch viz"
+PAGES = "gbdnn io training sklearn gallery graph challenge distributed torch viz"
 PAGES += " thread_scaling errors"
 
 

@@ -58,6 +58,7 @@ _SUBPACKAGES = (
     "gallery",
     "graph",
     "io",
+    "sklearn",
     "thread_scaling",
     "torch",
     "training",
@@ -83,6 +84,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names only; `gbdnn.torch` if PyTorch is installed."""
-    missing = set() if importlib.util.find_spec("torch") else {"torch"}
+    """List the public names only, without subpackages whose package is not installed."""
+    missing = {each for each in ("sklearn", "torch") if importlib.util.find_spec(each) is None}
     return sorted({*__all__, *_SUBPACKAGES, "__version__"} - missing)

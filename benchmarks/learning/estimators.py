@@ -80,11 +80,11 @@ def _model(program: str, hidden: tuple[int, ...] | None, labels: bool, seed: int
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from gbdnn.training import SparseClassifier, SparseRegressor
+    from gbdnn.sklearn import SparseClassifier, SparseRegressor
 
     options: dict[str, Any] = {"random_state": seed}
     if program == "gbdnn":
-        options |= {"n_jobs": 1} | ({} if hidden is None else {"hidden": hidden})
+        options |= {"n_jobs": 1} | ({} if hidden is None else {"hidden_layer_sizes": hidden})
         return (SparseClassifier if labels else SparseRegressor)(**options)
     if labels:
         return make_pipeline(StandardScaler(), MLPClassifier(hidden, **options))

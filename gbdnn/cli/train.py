@@ -16,7 +16,7 @@ from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS
 from gbdnn.io.formats import STORE, read_network, target_format
 from gbdnn.training import defaults
-from gbdnn.training.optimizers import OptimizerName  # noqa: TC001 -- typer reads the annotations
+from gbdnn.training.optimizers import OptimizerName, optimizer_named
 from gbdnn.training.rewiring import RewiringName, adjustments_named
 from gbdnn.viz.figures import require_plottable, save_figure, stacked
 
@@ -115,7 +115,7 @@ def train(
         try:
             run = gbdnn.train(
                 net, X, y, epochs=epochs, batch_size=batch_size or defaults.batch(X.nrows),
-                optimizer=defaults.optimizer(optimizer, learning_rate),
+                optimizer=optimizer_named(optimizer, learning_rate),
                 adjustments=adjustments_named(rewire), validation=validation, patience=patience,
                 seed=seed, nthreads=nthreads, checkpoint=checkpoint,
                 callback=report,

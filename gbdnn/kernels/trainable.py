@@ -241,7 +241,7 @@ class Pattern:
 
 
 class TrainableLayer(Pattern):
-    """Edges, weights, gradient and moments of a layer.
+    """A layer during training, as adjustments get it: edges, weights, gradient and moments.
 
     Parameters
     ----------
@@ -262,6 +262,19 @@ class TrainableLayer(Pattern):
         In the order of `rows`.
     bias, bias_gradient : ndarray, shape (ncols,)
         In the order of `places`.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> class Halve:
+    ...     every = None  # called after every epoch
+    ...     def adjust(self, layers, context):
+    ...         kept = [layer.numbers[::2] for layer in layers]
+    ...         return [layer.with_edges(each) for layer, each in zip(layers, kept)]
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> run = gbdnn.train(net, np.eye(8), np.arange(8) % 2, epochs=1, adjustments=Halve())
+    >>> run.network.edges < net.edges
+    True
     """
 
     def __init__(

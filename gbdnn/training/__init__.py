@@ -4,20 +4,14 @@
 epochs, `gbdnn.kernels.steps` computes minibatches, and `checkpoint` stores the resulting `run`.
 """
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-from gbdnn.runtime.optional import require
+from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.training.adjustments import Adjustment, GroupLasso, InputDropout, StepContext
-from gbdnn.training.compaction import CompactNetwork, compact
+from gbdnn.training.compaction import compact
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
-from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Optimizer, Stepwise
+from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Optimizer, Schedule, Stepwise
 from gbdnn.training.patterns import erdos_renyi, initialized, with_ends
 from gbdnn.training.rewiring import SET, MagnitudePruning, RigL
-from gbdnn.training.run import CurrentEpoch, EpochRecord, TrainingRun
-
-if TYPE_CHECKING:
-    from gbdnn.training.estimators import SparseClassifier, SparseRegressor
+from gbdnn.training.run import EpochRecord, TrainingRun
 
 __all__ = [
     "SET",
@@ -25,11 +19,9 @@ __all__ = [
     "Adam",
     "Adjustment",
     "BinaryCrossEntropy",
-    "CompactNetwork",
     "Constant",
     "Cosine",
     "CrossEntropy",
-    "CurrentEpoch",
     "EpochRecord",
     "GroupLasso",
     "InputDropout",
@@ -37,26 +29,15 @@ __all__ = [
     "MagnitudePruning",
     "Optimizer",
     "RigL",
-    "SparseClassifier",
-    "SparseRegressor",
+    "Schedule",
     "SquaredError",
     "StepContext",
     "Stepwise",
+    "TrainableLayer",
     "TrainingRun",
     "compact",
     "erdos_renyi",
     "initialized",
     "with_ends",
 ]
-if find_spec("sklearn") is None:  # `from gbdnn.training import *` takes what there is
-    __all__ = [name for name in __all__ if not name.startswith("Sparse")]
 __dir__ = __all__.copy  # dir() lists the public names only
-
-_ESTIMATORS = "gbdnn.training.estimators"
-
-
-def __getattr__(name: str) -> Any:
-    """Import the estimators on first use, because they need scikit-learn."""
-    if name in ("SparseClassifier", "SparseRegressor"):
-        return getattr(require(_ESTIMATORS, "sklearn", f"{name} needs scikit-learn 1.6"), name)
-    raise AttributeError(f"module 'gbdnn.training' has no attribute {name!r}")

@@ -144,17 +144,19 @@ class GroupLasso:
 
         W_g = max(0, 1 - t / norm(W_g)) W_g;   t = strength sqrt(size of g) sum of learning rates
 
-    over the steps since the previous one. The size of a group counts its edges, including those of
-    weight 0, which are kept and may change again. Biases are not penalised.
+    over the steps since the previous one. Use `SGD`: Adam scales the steps of the weights, but not
+    the proximal ones, and removes less at the same accuracy. The size of a group counts its edges,
+    including those of weight 0, which are kept and may change again. Biases are not penalised.
 
     Examples
     --------
     >>> from sklearn.datasets import load_digits
     >>> import gbdnn
-    >>> from gbdnn.training import GroupLasso
+    >>> from gbdnn.training import SGD, GroupLasso
     >>> X, y = load_digits(return_X_y=True)
     >>> net = gbdnn.training.erdos_renyi([64, 100, 10], density=1)
-    >>> run = gbdnn.train(net, X / 16, y, batch_size=32, epochs=10, adjustments=GroupLasso(0.02))
+    >>> lasso = GroupLasso(0.02)
+    >>> run = gbdnn.train(net, X / 16, y, batch_size=32, optimizer=SGD(), adjustments=lasso)
     >>> run.network.edges < 0.5 * net.edges
     True
     """

@@ -22,26 +22,14 @@ from gbdnn.runtime.ownership import owned
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["CompactNetwork", "compact"]
+__all__ = ["compact"]
 
 
 class CompactNetwork(NamedTuple):
-    """Result of `compact`.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> W = np.array([[1.0, 0.0], [0.0, 0.0]])  # the second input has no edges
-    >>> found = gbdnn.training.compact([gbdnn.Layer(W)], inputs=True)
-    >>> found.network.shape, found.inputs
-    ((1, 2), array([0]))
-    """
+    """Result of `compact`, described there."""
 
     network: Network
-    """Smaller network with the same answers up to rounding."""
-
     inputs: np.ndarray
-    """Indices of the inputs that the smaller network keeps: int64, ascending."""
 
 
 def compact(net: Network | Iterable[Layer], *, inputs: bool = False) -> CompactNetwork:
@@ -56,10 +44,12 @@ def compact(net: Network | Iterable[Layer], *, inputs: bool = False) -> CompactN
 
     Returns
     -------
-    CompactNetwork
-        The network and the indices of its inputs (all, unless `inputs`). The answers equal those
-        of `net` up to rounding. All outputs are kept. A layer that would lose all its neurons keeps
-        one without edges, whose value is 0.
+    network : Network
+        Smaller network, whose answers equal those of the given one up to rounding. All outputs are
+        kept. A layer that would lose all its neurons keeps one without edges, whose value is 0.
+    inputs : ndarray of int64
+        Ascending numbers of the inputs that it keeps: all, unless `inputs`. Both are attributes of
+        the result, too.
 
     Notes
     -----

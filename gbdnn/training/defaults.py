@@ -1,4 +1,4 @@
-"""Defaults of the estimators and of the command line: edges, epochs, minibatches, optimizer."""
+"""Defaults of the estimators and of the command line: edges, epochs and minibatches."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.runtime.optional import warn
-from gbdnn.training.optimizers import optimizer_named
 from gbdnn.training.patterns import erdos_renyi
 
 if TYPE_CHECKING:
     from gbdnn.model.network import Network
-    from gbdnn.training.optimizers import AnyOptimizer
 
-__all__ = ["ADAM", "batch", "epochs", "network", "optimizer"]
-
-ADAM = (0.01, 0.1)
-"""Learning rate and weight decay of Adam for classifiers."""
+__all__ = ["batch", "epochs", "network"]
 
 _INPUTS = 200_000  # of all epochs
 # Edges of a layer per neuron on both sides; and edges into a neuron that are too few.
@@ -60,13 +55,3 @@ def epochs(inputs: int) -> int:
 def batch(inputs: int) -> int:
     """Return the minibatch size; few inputs have small ones, for about 32 steps per epoch."""
     return min(128, max(16, inputs // 512 * 16))
-
-
-def optimizer(
-    name: Any, rate: float | None, decay: float | None = None, adam: tuple[float, float] = ADAM
-) -> AnyOptimizer:
-    """Return the optimizer of this name, with `adam` as defaults of Adam."""
-    if isinstance(name, str) and name == "adam":
-        rate = adam[0] if rate is None else rate
-        decay = adam[1] if decay is None else decay
-    return optimizer_named(name, rate, decay)

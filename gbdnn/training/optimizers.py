@@ -128,11 +128,11 @@ class Adam:
 
     Parameters
     ----------
-    learning_rate : float, default 0.001
+    learning_rate : float, default 0.01
     beta1, beta2 : float, default 0.9 and 0.999
         At least 0 and less than 1.
     epsilon : float, default 1e-8
-    weight_decay : float, default 0.0
+    weight_decay : float, default 0.2
         Applied to weights, not to biases.
     clip_norm : float, optional
         Maximum norm of the gradient of all weights and biases; larger gradients are scaled down.
@@ -146,14 +146,14 @@ class Adam:
     --------
     >>> from gbdnn.training import Adam
     >>> Adam(weight_decay=0.01).learning_rate
-    0.001
+    0.01
     """
 
-    learning_rate: float = 0.001
+    learning_rate: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    weight_decay: float = 0.0
+    weight_decay: float = 0.2
     clip_norm: float | None = None
     moments: ClassVar[int] = 2
 
@@ -179,7 +179,19 @@ AnyOptimizer = SGD | Adam | Optimizer
 
 
 class Schedule(Protocol):
-    """Interface of a schedule, a function of the progress of the training."""
+    """Interface of a schedule, a function of the progress of the training.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> class Linear:
+    ...     def factors(self, progress):
+    ...         return 1 - progress
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> run = gbdnn.train(net, np.eye(8), np.arange(8) % 2, epochs=2, schedule=Linear())
+    >>> [round(record.learning_rate, 4) for record in run.history]
+    [0.01, 0.005]
+    """
 
     def factors(self, progress: np.ndarray) -> np.ndarray:
         """Return a factor for each progress, from 0 (first step) to less than 1."""

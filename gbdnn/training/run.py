@@ -69,32 +69,13 @@ class EpochRecord(NamedTuple):
 
 
 class CurrentEpoch(EpochRecord):
-    """Record that `train` passes to its callback: an `EpochRecord` with the current network.
-
-    Attributes
-    ----------
-    epoch, loss, accuracy, validation_loss, validation_accuracy, learning_rate, edges, seconds
-        As in `EpochRecord`.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> X = np.random.default_rng(0).random((200, 8))
-    >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
-    >>> def look(record):
-    ...     Y = gbdnn.infer(record.network, X)
-    ...     print(record.epoch, Y.shape)
-    >>> run = gbdnn.train(net, X, y, epochs=2, callback=look)
-    0 (200, 2)
-    1 (200, 2)
-    """
+    """Record that `train` passes to its callback: an `EpochRecord` with the current network."""
 
     layers: tuple[LayerState, ...] | None = None
 
     @property
     def network(self) -> Network:
-        """The network after the epoch; available only during the callback."""
+        """The network after the epoch, during the callback."""
         if self.layers is None:
             raise ArgumentError(
                 "network is available only during the callback; store it there to keep it"

@@ -22,7 +22,7 @@ from gbdnn.runtime.threads import available, engaged, restored
 from gbdnn.training.adjustments import InputDropout, end_of, require_adjustment
 from gbdnn.training.data import TrainingData
 from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, loss_named, numbered
-from gbdnn.training.optimizers import SGD, Cosine, between, optimizer_named
+from gbdnn.training.optimizers import Adam, Cosine, between, optimizer_named
 from gbdnn.training.run import LayerState, TrainingRun
 from gbdnn.training.trainer import Trainer
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.losses import Loss
     from gbdnn.training.optimizers import AnyOptimizer, Schedule
-    from gbdnn.training.run import CurrentEpoch
+    from gbdnn.training.run import EpochRecord
 
 __all__ = ["train", "trainable"]
 
@@ -58,7 +58,7 @@ def train(
     patience: float | None = None,
     seed: int | np.random.Generator | None = None,
     nthreads: int | None = None,
-    callback: Callable[[CurrentEpoch], object] | None = None,
+    callback: Callable[[EpochRecord], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> TrainingRun:
     """Train a sparse network on minibatches.
@@ -88,7 +88,7 @@ def train(
         Names are ``"cross_entropy"``, ``"binary_cross_entropy"``, ``"squared_error"``. Default:
         `CrossEntropy` for labels (whole numbers), `BinaryCrossEntropy` for a matrix of the whole
         numbers 0 and 1, `SquaredError` for other targets.
-    optimizer : SGD, Adam, `Optimizer`, "sgd" or "adam", default SGD(0.05, momentum=0.9)
+    optimizer : Adam, SGD, `Optimizer`, "adam" or "sgd", default Adam(0.01, weight_decay=0.2)
     schedule : Constant, Cosine or Stepwise, default Cosine()
         Learning rate schedule over the epochs of this call.
     adjustments : GroupLasso, MagnitudePruning, SET, RigL, InputDropout, or a sequence of them
@@ -108,7 +108,8 @@ def train(
     nthreads : int, optional
         As in `infer`.
     callback : callable, optional
-        Called with a `CurrentEpoch` after each epoch. If it returns True, the call ends.
+        Called after each epoch with an `EpochRecord` that also has an attribute `network`, the
+        network at this time. If it raises StopIteration, the call ends.
     checkpoint : path-like, optional
         File to which the run is saved after each epoch. If it exists, the same call resumes from
         it, with the results of an uninterrupted call, also after a callback ended the training.
@@ -202,7 +203,7 @@ def train(
             data=data,
             tested=tested,
             loss=loss,
-            optimizer=optimizer or before.optimizer or SGD(),
+            optimizer=optimizer or before.optimizer or Adam(),
             schedule=schedule or before.schedule or Cosine(),
             adjustments=adjusting,
             batch_size=batch_size,

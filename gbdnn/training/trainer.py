@@ -263,10 +263,12 @@ class Trainer:
         now = CurrentEpoch(*self._run.history[-1])
         now.layers = self._run.layers
         try:
-            answer = self.callback(now)
+            self.callback(now)
+        except StopIteration:
+            return True
         finally:
             now.layers = None  # a record kept by the caller must not hold the weights
-        return isinstance(answer, bool | np.bool_) and bool(answer)
+        return False
 
     def _factors(self, progress: np.ndarray) -> np.ndarray:
         """Return the factors of the schedule."""

@@ -73,13 +73,13 @@ def test_the_defaults_are_those_of_the_estimators(hidden, folder, tmp_path):
     )  # fmt: skip
     *lines, _ = printed.splitlines()
     assert float(EPOCH.fullmatch(lines[-1])[5]) > 0.95
-    model = gbdnn.training.SparseClassifier([int(hidden)], random_state=0)
+    model = gbdnn.sklearn.SparseClassifier([int(hidden)], random_state=0)
     model.fit(np.load(folder / "X.npy"), np.load(folder / "y.npy"))
     assert len(lines) == model.n_iter_
     assert gbdnn.load(tmp_path / "net").edges == sum(len(x.edges) for x in model.run_.layers)
     options = gbdnn.training.defaults
     assert model.run_.batch_size == options.batch(1797) == 48
-    assert model.run_.optimizer == options.optimizer("adam", None)
+    assert model.run_.optimizer == gbdnn.training.Adam()
 
 
 def test_a_store_and_text_give_the_same_network(folder, tmp_path):

@@ -526,7 +526,7 @@ def test_errors_name_what_converts_a_model(tmp_path):
     X, y = np.random.default_rng(0).random((20, 3)), np.arange(20) % 2
     module = torch.nn.Sequential(torch.nn.Linear(3, 2))
     net = gbdnn.training.erdos_renyi([3, 2], 0.5)
-    model = gbdnn.training.SparseClassifier((4,), epochs=1).fit(X, y)
+    model = gbdnn.sklearn.SparseClassifier((4,), epochs=1).fit(X, y)
     other = linear.MLPClassifier((4,), max_iter=1)
     with warnings.catch_warnings(action="ignore"):
         other.fit(X, y)

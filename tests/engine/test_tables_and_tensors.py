@@ -69,7 +69,7 @@ def test_the_same_training_as_the_array(kind):
 @pytest.mark.parametrize("kind", [pandas, polars, xarray, torch], ids=lambda kind: kind.__name__)
 def test_the_same_estimator_as_of_the_array(kind):
     pytest.importorskip("sklearn")
-    model = gbdnn.training.SparseClassifier((16,), 0.5, epochs=2, random_state=0)
+    model = gbdnn.sklearn.SparseClassifier((16,), 0.5, epochs=2, random_state=0)
     want = model.fit(ROWS, LABELS).network_
     assert model.fit(kind(), LABELS).network_.isequal(want)
     assert model.predict(kind()).shape == (60,)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn import challenge, errors, gallery, graph, io, training
+from gbdnn import challenge, errors, gallery, graph, io, sklearn, training
 
 for _package in ("sklearn", "safetensors", "polars", "matplotlib", "onnx"):
     pytest.importorskip(_package)
@@ -25,12 +25,12 @@ from gbdnn import viz  # noqa: E402
 
 MODULES = [
     "gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge",
-    "gbdnn.distributed", "gbdnn.training", "gbdnn.viz",
+    "gbdnn.distributed", "gbdnn.sklearn", "gbdnn.training", "gbdnn.viz",
 ]  # fmt: skip
 ELSEWHERE = {
     "Outcome": "a record", "Problem": "a record", "BatchStats": "a record",
     "LayerInfo": "a record", "TrainingRun": "a record",
-    "CompiledNetwork": "a record", "CompactNetwork": "a record",
+    "CompiledNetwork": "a record", "TrainableLayer": "made by train",
     "challenge.load": "needs the challenge's files: tests/challenge",
     "generate": "takes long: tests/challenge", "scaling": "tests/test_thread_scaling.py",
     "pipeline": "needs ranks of MPI", "plan": "has the options of infer: tests/engine/test_plan.py",
@@ -186,6 +186,10 @@ def train(**options):
     return seen(gbdnn.train(net, X, options.pop("y", Y), **options))
 
 
+def stop(record):
+    raise StopIteration
+
+
 def checkpointed(tmp, **options):
     if options.get("checkpoint") is WATCH:
         options["checkpoint"] = tmp / "run"
@@ -197,7 +201,8 @@ def estimator(kind):
         if options.pop("warm", False):
             model = kind((8,), epochs=1, random_state=0, warm_start=True).fit(X, Y)
             return seen(model.set_params(**options).fit(X, Y).run_)
-        given = {"hidden": (8, 5), "density": 0.4, "epochs": 2, "random_state": 0} | options
+        given = {"hidden_layer_sizes": (8, 5), "density": 0.4, "epochs": 2} | options
+        given = {"random_state": 0} | given
         return seen(kind(**given).fit(X, Y).run_)
 
     return call
@@ -268,11 +273,11 @@ ADAM = {
     "clip_norm": 1e-3,
 }  # fmt: skip
 FITTING = {
-    "hidden": (9,), "density": 0.5, "distribution": "uniform", "epochs": 3, "batch_size": 7,
-    "optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 0.9, "schedule": training.Constant(),
-    "rewire": training.SET(every=1), "input_dropout": 0.5, "validation_fraction": 0.5,
-    "patience": 1, "warm_start": {"warm_start": False, "warm": True},
-    "callback": lambda record: True, "random_state": 1, "dtype": "FP64",
+    "hidden_layer_sizes": (9,), "density": 0.5, "distribution": "uniform", "epochs": 3,
+    "batch_size": 7, "optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 0.9,
+    "schedule": training.Constant(), "rewire": training.SET(every=1), "input_dropout": 0.5,
+    "validation_fraction": 0.5, "patience": 1, "warm_start": {"warm_start": False, "warm": True},
+    "callback": stop, "random_state": 1, "dtype": "FP64",
 }  # fmt: skip
 
 # By function: a call, and for each option another value, or a dict of several options: these and
@@ -317,12 +322,12 @@ TABLE = {
     "save": (watching(writing(gbdnn.save, NET)), {"progress": WATCH}),
     "train": (
         checkpointed,
-        {"sample_weight": np.arange(40), "epochs": 3, "batch_size": 7, "optimizer": "adam",
+        {"sample_weight": np.arange(40), "epochs": 3, "batch_size": 7, "optimizer": "sgd",
          "loss": {"loss": "squared_error", "y": np.eye(6)[Y].astype(int)},
          "schedule": training.Constant(), "adjustments": training.InputDropout(0.5),
          "validation": 0.5, "patience": {"patience": 1, "validation": 0.5,
          "optimizer": training.SGD(1e-30), "epochs": 5}, "seed": 1,
-         "callback": lambda record: True, "checkpoint": WATCH},
+         "callback": stop, "checkpoint": WATCH},
     ),
     "argmax": (lambda **options: seen(gbdnn.argmax(X * (Y > 2)[:, None], **options)), {"dead": -1}),
     "per_layer": (
@@ -418,9 +423,9 @@ TABLE = {
         {"at": (0.1,), "factor": 0.5},
     ),
     "SparseClassifier": (
-        estimator(training.SparseClassifier), FITTING | {"class_weight": {0: 5.0}},
+        estimator(sklearn.SparseClassifier), FITTING | {"class_weight": {0: 5.0}},
     ),
-    "SparseRegressor": (estimator(training.SparseRegressor), FITTING),
+    "SparseRegressor": (estimator(sklearn.SparseRegressor), FITTING),
     "compact": (
         lambda **options: seen(training.compact(
             [np.vstack([W0, 0 * W0[:1]]), W1], **options).network),
@@ -506,9 +511,9 @@ def _load(kind):
 
 def _partial_fit(kind):
     def call(**options):
-        given = {"hidden": (8, 5), "density": 0.4, "random_state": 0} | options
+        given = {"hidden_layer_sizes": (8, 5), "density": 0.4, "random_state": 0} | options
         model, classes = kind(**given), {}
-        if kind is training.SparseClassifier:
+        if kind is sklearn.SparseClassifier:
             classes["classes"] = np.arange(6)
         return seen(model.partial_fit(X, Y, **classes).partial_fit(X, Y).run_)
 
@@ -523,7 +528,7 @@ KINDS = {
     },
     **{
         ("partial_fit", kind): (
-            _partial_fit(getattr(training, kind)),
+            _partial_fit(getattr(sklearn, kind)),
             {k: x for k, x in TABLE[kind][1].items() if k not in OF_FIT}
             | {"schedule": training.Stepwise((0.5,), 0.1)},
         )

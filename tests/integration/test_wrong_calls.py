@@ -90,7 +90,7 @@ KINDS = {
     "nesterov": FLAGS, "distribution": NAMES, "scope": NAMES,
     "at": [3, None, "x", object(), [2.0], [0.5, 0.1], ["a"], [[0.5]]],
     "sizes": [3, None, "x", object(), [3], ["a", "b"], [1.5, 2], [0, 1], [[1], [2]]],
-    "hidden": [3, None, "x", object(), ["a"], [1.5], [0], [[1]]],
+    "hidden_layer_sizes": [3, None, "x", object(), ["a"], [1.5], [0], [[1]]],
     "rewire": [3, "x", object(), [3], training.SET],
     "sample_weight": [3, "x", object(), np.ones(2), [-1, 1, 1], np.zeros(3), [[1, 1, 1]]],
     "clip_norm": [*NUMBERS, 0, -1],
@@ -208,8 +208,8 @@ def calls(tmp_path_factory):
         right(graph.spmm, A=A, Y=X),
     ]  # fmt: skip
     if importlib.util.find_spec("sklearn"):
-        for kind in (training.SparseClassifier, training.SparseRegressor):
-            small = {"hidden": (3,), "density": 0.5, "epochs": 1}
+        for kind in (gbdnn.sklearn.SparseClassifier, gbdnn.sklearn.SparseRegressor):
+            small = {"hidden_layer_sizes": (3,), "density": 0.5, "epochs": 1}
             found.append(right(partial(fitted, kind), like=kind, **small))
     if importlib.util.find_spec("torch"):
         path = folder / "net.pt"

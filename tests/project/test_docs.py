@@ -36,7 +36,8 @@ PAGES = [
 ]
 MODULES = [
     "gbdnn", "gbdnn.errors", "gbdnn.io",
-    "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge", "gbdnn.distributed", "gbdnn.training",
+    "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge", "gbdnn.distributed",
+    "gbdnn.training", "gbdnn.sklearn",
     "gbdnn.viz", "gbdnn.thread_scaling",
 ]  # fmt: skip
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -19,16 +19,18 @@ from sklearn.datasets import load_digits, make_classification, make_regression
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from gbdnn.training import SGD, Adam, Constant, SparseClassifier, SparseRegressor
+from gbdnn.sklearn import SparseClassifier, SparseRegressor
+from gbdnn.training import SGD, Adam, Constant
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer . has .* edges per neuron")  # few are enough
 DIGITS = load_digits()
 X, Y = DIGITS.data[:1000] / 16, DIGITS.target[:1000]
 X_TEST, Y_TEST = DIGITS.data[1000:] / 16, DIGITS.target[1000:]
 SMALL = {
-    "hidden": (128,), "density": 0.3, "learning_rate": 0.01, "random_state": 0, "n_jobs": 1,
+    "hidden_layer_sizes": (128,), "density": 0.3, "learning_rate": 0.01, "random_state": 0,
+    "n_jobs": 1,
 }  # fmt: skip
-TINY = {"hidden": (16,), "density": 0.5, "epochs": 2, "random_state": 0, "n_jobs": 1}
+TINY = {"hidden_layer_sizes": (16,), "density": 0.5, "epochs": 2, "random_state": 0, "n_jobs": 1}
 BOTH = pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
 
 
@@ -201,10 +203,11 @@ def test_warm_start_goes_on():
 @BOTH
 def test_a_fitted_network_does_not_ignore_changed_parameters(kind, method):
     model = kind(**TINY, warm_start=True).fit(X, Y)
-    model.set_params(hidden=np.array([16]), dtype=np.float32)  # the same
+    model.set_params(hidden_layer_sizes=np.array([16]), dtype=np.float32)  # the same
     getattr(model, method)(X, Y)
     for change in (
-        {"hidden": (8,)}, {"density": 0.4}, {"distribution": "uniform"}, {"dtype": "FP64"},
+        {"hidden_layer_sizes": (8,)}, {"density": 0.4}, {"distribution": "uniform"},
+        {"dtype": "FP64"},
     ):  # fmt: skip
         changed = copy.deepcopy(model).set_params(**change)
         with pytest.raises(ArgumentError, match=f"{next(iter(change))} has changed from"):
@@ -216,14 +219,14 @@ def test_a_fitted_network_does_not_ignore_changed_parameters(kind, method):
 def test_partial_fit_refuses_rules_that_move_edges(kind):
     options = {"classes": np.arange(10)} if kind is SparseClassifier else {}
     with pytest.raises(ArgumentError, match="partial_fit does not support rewire="):
-        kind(hidden=(8,), rewire="set").partial_fit(X, Y, **options)
+        kind(hidden_layer_sizes=(8,), rewire="set").partial_fit(X, Y, **options)
 
 
 @BOTH
 def test_warm_start_refuses_columns_in_another_order(kind):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=[f"pixel {k}" for k in range(64)])
-    model = kind(hidden=(8,), epochs=1, warm_start=True, random_state=0).fit(frame, Y)
+    model = kind(hidden_layer_sizes=(8,), epochs=1, warm_start=True, random_state=0).fit(frame, Y)
     with pytest.raises(ValueError, match="same order as they were in fit"):
         model.fit(frame[frame.columns[::-1]], Y)
     assert model.fit(frame, Y).n_iter_ == 2
@@ -439,10 +442,10 @@ def test_scikit_learn_is_missing():
 import sys, gbdnn.training
 assert "sklearn" not in sys.modules
 sys.modules["sklearn"] = None
-gbdnn.training.SparseClassifier
+gbdnn.sklearn.SparseClassifier
 """
     done = python(code)
-    assert "MissingPackageError: SparseClassifier needs scikit-learn" in done.stderr
+    assert "MissingPackageError: gbdnn.sklearn needs scikit-learn" in done.stderr
     assert 'pip install "gbdnn[sklearn]"' in done.stderr
     with pytest.raises(AttributeError, match="no attribute 'SparseNonsense'"):
         gbdnn.training.SparseNonsense  # noqa: B018

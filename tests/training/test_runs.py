@@ -175,8 +175,13 @@ def test_nothing_is_left_to_do_after_the_end(how, tmp_path):
 def test_a_callback_ends_a_call_and_the_next_one_goes_on(tmp_path):
     """As with a time limit: a stop is no end."""
     options = {"epochs": 5, "checkpoint": tmp_path / "run"}
+
+    def stop(now):
+        if now.epoch % 2:
+            raise StopIteration
+
     for epochs in (2, 4):
-        run = gbdnn.train(NET, X, Y, **options, callback=lambda now: now.epoch % 2 == 1)
+        run = gbdnn.train(NET, X, Y, **options, callback=stop)
         assert run.stopped
         assert len(run.history) == epochs
     run = gbdnn.train(NET, X, Y, **options)
@@ -212,7 +217,7 @@ REFUSED = {  # by parameter of `train`: other values, and what the error says
     "epochs": [(2, "has epochs 3, but this call has 2"), (5, "has epochs 3")],
     "batch_size": [(60, "has batch_size 128, but this call has 60")],
     "loss": [("binary_cross_entropy", "has loss .*CrossEntropy.*BinaryCrossEntropy")],
-    "optimizer": [(training.SGD(0.1), "has optimizer .*SGD.*0.05.*but this call has .*SGD")],
+    "optimizer": [(training.SGD(0.1), "has optimizer .*Adam.*0.01.*but this call has .*SGD")],
     "schedule": [(training.Constant(), "has schedule .*Cosine")],
     "adjustments": [
         (training.SET(every=2), "has adjustments .*but this call has .*SET"),
@@ -331,7 +336,7 @@ def test_another_optimizer_begins_with_its_own_moments_and_step():
     """As in a call with the network alone; SGD and Momentum differ in class or number."""
     begun = gbdnn.train(NET, X, Y, epochs=2, optimizer=training.SGD(0.01))
     assert all(layer.moments[0].any() for layer in begun.layers)
-    adam = training.Adam(0.01)
+    adam = training.Adam(0.01, weight_decay=0.0)
     for run in (begun, gbdnn.train(begun, X, Y, epochs=1, optimizer=Seen())):
         options = {"epochs": 2, "optimizer": adam, "seed": 0}
         found = gbdnn.train(run, X, Y, **options)
@@ -486,9 +491,8 @@ def test_a_callback_sees_the_network_and_does_not_keep_it():
     assert infos[-1] == gbdnn.infer(run.network, X).nvals
     with pytest.raises(errors.ArgumentError, match="only during the callback"):
         records[-1].network  # noqa: B018
-    for kind in (bool, np.bool_):  # True ends the training
-        stopped = gbdnn.train(NET, X, Y, epochs=9, callback=lambda r, kind=kind: kind(r.epoch == 1))
-        assert len(stopped.history) == 2
+    everything = gbdnn.train(NET, X, Y, epochs=3, callback=lambda _: True)  # ends nothing
+    assert len(everything.history) == 3
 
 
 @pytest.mark.parametrize("part", [None, 0.25])

@@ -133,7 +133,8 @@ def test_accuracy_is_that_before_each_update():
     for rows in np.split(orders(len(X), 1)[0], range(50, len(X), 50)):
         hits += int((expected.activations(X[rows])[-1].argmax(1) == y[rows]).sum())
         expected.step(X[rows], y[rows])
-    run = gbdnn.train(net, X, y, epochs=1, batch_size=50, schedule=training.Constant())
+    constant = {"schedule": training.Constant(), "optimizer": "sgd"}
+    run = gbdnn.train(net, X, y, epochs=1, batch_size=50, **constant)
     assert 0 < hits < len(X)
     assert run.history[0].accuracy == hits / len(X)
 
@@ -183,12 +184,12 @@ def test_rules_in_numpy_give_the_weights_of_the_compiled_ones(labels, dtype, bat
     X, y = data(net, 20 if batch == 1 else 130, labels=labels)
     y = y if labels else np.abs(y)
     weights = np.random.default_rng(5).random(len(X))
-    options = {"epochs": 2, "batch_size": batch, "sample_weight": weights}
+    options = {"epochs": 2, "batch_size": batch, "sample_weight": weights, "optimizer": "sgd"}
     loss = SameEntropy() if labels else SameError()
     expected = gbdnn.train(net, X, y, **options)
     for rules in ({"loss": loss}, {"optimizer": Momentum()},
                   {"loss": loss, "optimizer": Momentum()}):  # fmt: skip
-        runs = [gbdnn.train(net, X, y, nthreads=n, **options, **rules) for n in (1, 3, 8)]
+        runs = [gbdnn.train(net, X, y, nthreads=n, **options | rules) for n in (1, 3, 8)]
         assert same_bits(runs[0], runs[1])
         assert same_bits(runs[0], runs[2])
         for a, b in zip(learned(runs[0]), learned(expected), strict=True):
@@ -281,7 +282,7 @@ def test_large_features_are_not_blamed_on_the_learning_rate():
     net = network((20, 30, 5), 0.3, "FP32")
     X, y = data(net, 60)
     with pytest.raises(errors.DivergenceError, match="too large; scale them"):
-        gbdnn.train(net, X * 1e30, y)
+        gbdnn.train(net, X * 1e30, y, optimizer="sgd")
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -724,7 +725,7 @@ def test_weights_that_overflow_after_the_last_step_of_an_epoch():
 def test_divergence_in_a_later_epoch_names_it_and_its_layer():
     net = network((37, 50, 41, 10), 0.3, "FP32")
     X, y = data(net, labels=False)
-    good = gbdnn.train(net, X, y, epochs=2)
+    good = gbdnn.train(net, X, y, epochs=2, optimizer="sgd")
     with pytest.raises(errors.DivergenceError, match=r"epoch 2, layer \d") as caught:
         gbdnn.train(good, X, y * 1e25, epochs=2)
     assert len(caught.value.run.history) == 2

@@ -87,7 +87,7 @@ def test_training_with_a_group_lasso(density):
         for k, mask in enumerate(expected.masks):
             expected.W[k] = thresholded(expected.W[k], mask, 0.05 * 0.05, columns=k == 0)
     run = gbdnn.train(
-        net, X, y, epochs=6, batch_size=60, schedule=training.Constant(),
+        net, X, y, epochs=6, batch_size=60, schedule=training.Constant(), optimizer="sgd",
         adjustments=GroupLasso(0.05, every=1),
     )  # fmt: skip
     for layer, W in zip(run.network, expected.W, strict=True):

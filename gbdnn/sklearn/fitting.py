@@ -25,7 +25,7 @@ from gbdnn.runtime.threads import available
 from gbdnn.training import defaults
 from gbdnn.training.adjustments import input_dropout
 from gbdnn.training.data import answers
-from gbdnn.training.optimizers import Constant, Cosine, between
+from gbdnn.training.optimizers import Constant, Cosine, between, optimizer_named
 from gbdnn.training.rewiring import adjustments_named
 from gbdnn.training.train import train
 
@@ -41,7 +41,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 __all__ = ["SparseEstimator", "all_or_nothing", "described", "plain"]
 
 _PARAMETERS = """
-hidden : sequence of int, default (1024, 1024); regressor: (128, 64)
+hidden_layer_sizes : sequence of int, default (1024, 1024); regressor: (128, 64)
     Neurons of the hidden layers; ``()`` for none.
 density : float, optional
     Edges divided by possible edges, over the whole network; 1 is a dense network. Default: 20
@@ -56,9 +56,9 @@ batch_size : int, optional
     Inputs per minibatch. Default: 128, fewer for less than 4,096 inputs.
 optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
-    Default: that of the optimizer; with "adam": 0.01, regressor 0.005.
+    Default: that of the optimizer.
 weight_decay : float, optional
-    Default: that of the optimizer; with "adam": 0.1, regressor 0.3.
+    Default: that of the optimizer.
 schedule : Constant, Cosine or Stepwise, optional
     Learning rate schedule. Default: cosine in `fit`, constant in `partial_fit`.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
@@ -72,7 +72,7 @@ patience : int, optional
     Stop after this number of epochs without a smaller validation loss, and keep the best epoch.
 warm_start : bool, default False
     Whether `fit` continues training the fitted network for another `epochs` epochs. Then
-    ``hidden``, ``density``, ``distribution`` and ``dtype`` must not change.
+    `hidden_layer_sizes`, ``density``, ``distribution`` and ``dtype`` must not change.
 callback : callable, optional
     As in `train`.
 random_state : int, RandomState or None, default None
@@ -111,8 +111,7 @@ def described(kind: C) -> C:
 class SparseEstimator(BaseEstimator):
     """Base class of the classifier and the regressor; the fields are scikit-learn's parameters."""
 
-    _defaults = defaults.ADAM  # learning rate and weight decay
-    hidden: Any = (1024, 1024)
+    hidden_layer_sizes: Any = (1024, 1024)
     _least: ClassVar[float] = 0.0  # density unless it is given
 
     density: float | None = None
@@ -213,15 +212,16 @@ class SparseEstimator(BaseEstimator):
         self._structure = self._structural()
         distribution: Any = self.distribution
         return defaults.network(
-            [inputs, *self._structure["hidden"], outputs], self.density, distribution=distribution,
-            seed=seed, dtype=self.dtype, least=self._least,
+            [inputs, *self._structure["hidden_layer_sizes"], outputs], self.density,
+            distribution=distribution, seed=seed, dtype=self.dtype, least=self._least,
         )  # fmt: skip
 
     def _structural(self) -> dict[str, Any]:
         """Return the parameters that only a new network follows."""
-        numbers = as_list(self.hidden, "hidden must be a list of integers")
+        name = "hidden_layer_sizes"
+        numbers = as_list(self.hidden_layer_sizes, f"{name} must be a list of integers")
         return {
-            "hidden": [whole_number(n, "hidden", least=1) for n in numbers],
+            name: [whole_number(n, name, least=1) for n in numbers],
             "density": self.density,
             "distribution": self.distribution,
             "dtype": as_dtype(self.dtype).name,
@@ -280,9 +280,7 @@ class SparseEstimator(BaseEstimator):
 
     def _options(self, inputs: int) -> dict[str, Any]:
         return {
-            "optimizer": defaults.optimizer(
-                self.optimizer, self.learning_rate, self.weight_decay, self._defaults
-            ),
+            "optimizer": optimizer_named(self.optimizer, self.learning_rate, self.weight_decay),
             "adjustments": (*adjustments_named(self.rewire), *input_dropout(self.input_dropout)),
             "batch_size": defaults.batch(inputs) if self.batch_size is None else self.batch_size,
             "nthreads": as_nthreads(self.n_jobs, "n_jobs"),

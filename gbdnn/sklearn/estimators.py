@@ -17,8 +17,8 @@ from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import gb
+from gbdnn.sklearn.fitting import SparseEstimator, all_or_nothing, described, plain
 from gbdnn.training.data import as_weights
-from gbdnn.training.fitting import SparseEstimator, all_or_nothing, described, plain
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from gbdnn.training.optimizers import between
 
@@ -63,7 +63,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     --------
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.model_selection import cross_val_score
-    >>> from gbdnn.training import SparseClassifier
+    >>> from gbdnn.sklearn import SparseClassifier
     >>> X, y = load_digits(return_X_y=True)
     >>> model = SparseClassifier((256,), density=0.2, learning_rate=0.01, epochs=10, random_state=0)
     >>> bool(cross_val_score(model, X / 16, y, cv=3).mean() > 0.9)
@@ -281,16 +281,15 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     Examples
     --------
     >>> from sklearn.datasets import make_regression
-    >>> from gbdnn.training import SparseRegressor
+    >>> from gbdnn.sklearn import SparseRegressor
     >>> X, y = make_regression(500, 10, random_state=0)
     >>> model = SparseRegressor((256,), density=0.2, learning_rate=0.01, epochs=50, random_state=0)
     >>> bool(model.fit(X, y).score(X, y) > 0.9)
     True
     """
 
-    hidden: Any = (128, 64)
+    hidden_layer_sizes: Any = (128, 64)
     _least: ClassVar[float] = 0.1
-    _defaults = (0.005, 0.3)
 
     @property
     def network_(self) -> Network:
