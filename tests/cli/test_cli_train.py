@@ -57,7 +57,6 @@ def test_as_in_python(folder, tmp_path):
     run = gbdnn.train(
         gbdnn.training.erdos_renyi([64, 64, 10], 0.3), np.load(folder / "X.npy"),
         np.load(folder / "y.npy"), epochs=12, validation=0.2, nthreads=1, seed=0, batch_size=48,
-        optimizer=gbdnn.training.Adam(0.01, weight_decay=0.1),
     )  # fmt: skip
     assert run.network.isequal(net.loaded())
     for found, record in zip(epochs, run.history, strict=True):
