@@ -23,8 +23,7 @@ from gbdnn.serving import CompiledNetwork, compile  # noqa: A004
 
 if TYPE_CHECKING:
     from gbdnn.challenge.machine import show_versions
-    from gbdnn.io.formats import load
-    from gbdnn.io.store import save
+    from gbdnn.io.networks import load, save
     from gbdnn.thread_scaling.measure import scaling
     from gbdnn.training.train import train
 
@@ -65,8 +64,8 @@ _SUBPACKAGES = (
     "viz",
 )
 _LAZY = {
-    "load": "gbdnn.io.formats",
-    "save": "gbdnn.io.store",
+    "load": "gbdnn.io.networks",
+    "save": "gbdnn.io.networks",
     "scaling": "gbdnn.thread_scaling.measure",
     "show_versions": "gbdnn.challenge.machine",
     "train": "gbdnn.training.train",

@@ -195,7 +195,7 @@ class FormatError(GbdnnError, ValueError):
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "weights.tsv"
     >>> _ = file.write_text("1\t2\tmany\n")
     >>> try:
-    ...     gbdnn.io.read_tsv(file)
+    ...     gbdnn.io.read_features(file)
     ... except gbdnn.errors.FormatError as error:  # or ValueError
     ...     print(str(error).partition("weights.tsv")[2])
     , line 1: the value 'many' is not a finite number

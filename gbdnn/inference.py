@@ -350,7 +350,7 @@ def infer_to_store(
     Returns
     -------
     StoredFeatures
-        The activations.
+        The activations, as `gbdnn.io.open_features` opens them.
 
     Raises
     ------
@@ -384,7 +384,7 @@ def infer_to_store(
     net, run, _ = _with_options(layers, options, "infer_to_store", features)
     if not len(net):
         raise ArgumentTypeError(
-            "the network has no layers; use gbdnn.save to store the features unchanged"
+            "the network has no layers; use gbdnn.io.write_features to store the features unchanged"
         )
     from gbdnn.distributed.executors.parts import infer_to_store_over
     from gbdnn.distributed.executors.workers import here

@@ -69,7 +69,7 @@ def test_of_a_store(nrows, tmp_path):
     random = np.random.default_rng(nrows)
     Y = random.integers(-3, 3, (nrows, 4)) * (random.random((nrows, 4)) < 0.4)
     Y[2:3] = [-3, -1, -2, -1]  # no value of 0
-    gbdnn.save(Y.astype("f4"), tmp_path / "Y")
+    gbdnn.io.write_features(Y.astype("f4"), tmp_path / "Y")
     stored = gbdnn.io.open_features(tmp_path / "Y")
     for rows in (stored, stored[1:]):
         dense = Y if rows is stored else Y[1:]

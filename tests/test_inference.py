@@ -51,8 +51,8 @@ def stored(net, path):
 
 
 def as_text(net, path):
-    gbdnn.io.write_matrix_market(net, path, lossy=True)
-    return gbdnn.io.read_matrix_market(path, bias_rule="entries", clip=0.7, dtype="FP32")
+    gbdnn.save(net, path, "matrix-market", lossy=True)
+    return gbdnn.load(path, "matrix-market", bias_rule="entries", clip=0.7, dtype="FP32")
 
 
 @pytest.mark.parametrize("bias", [-0.3, [-0.3, -0.1, -1e-50]])
@@ -251,7 +251,7 @@ def test_integers_that_fp32_rounds_are_refused(make, dtype, pool, tmp_path):
         Y = call(make(np.array([[2**24, 0]], dtype)))
         assert Y.dtype == (np.float32 if isinstance(Y, np.ndarray) else "FP32")
     with pytest.raises(errors.ArgumentError, match=match):
-        gbdnn.save(X, tmp_path / "X")
+        gbdnn.io.write_features(X, tmp_path / "X")
     with pytest.raises(errors.ArgumentError, match=match.replace("16777217", "-?16777217")):
         gbdnn.Network([np.array([[2**24 + 1]], dtype)])
     with pytest.raises(errors.ArgumentError, match=match):
@@ -326,7 +326,7 @@ def test_an_overflow_is_an_error_even_where_a_clip_or_relu_hides_it(infer, input
         X = np.zeros((inputs, 3), "f4")
         X[:, 0], X[-1, 1] = 0.5, value
         assert np.isfinite(X).all()
-        gbdnn.save(X, tmp_path / name)
+        gbdnn.io.write_features(X, tmp_path / name)
         matrix = gb.Matrix.from_dense(X, missing_value=0)
         for features in (X, matrix, gbdnn.io.open_features(tmp_path / name)):
             with pytest.raises(errors.NonFiniteError, match=f"layer {len(layers) - 1}"):
@@ -398,10 +398,10 @@ def test_the_calls_of_graphblas_are_fp32(engine):
 
 @pytest.mark.slow
 def test_official_answer(infer, official):
-    from gbdnn.io import read_categories, read_tsv
+    from gbdnn.io import read_categories, read_features
 
     net = gbdnn.load(official, neurons=1024)
-    X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
+    X = read_features(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
     truth = read_categories(official / "DNN" / "neuron1024-l120-categories.tsv")
     assert len(net) == 120
     memory = {"memory": 9_000_000} if "memory" in infer.keywords else {}

@@ -136,7 +136,7 @@ def _save(
     problem: dense_problems.DenseProblem, model: Path | None, sizes: list[int], folder: Path
 ) -> None:
     """Write the problem, its model in ONNX if that is possible, and its answers."""
-    from gbdnn import io
+    import gbdnn
     from gbdnn.errors import MissingPackageError
 
     problem.save(folder)
@@ -144,18 +144,18 @@ def _save(
         shutil.copy(model, folder / "net.onnx")
     else:
         with suppress(MissingPackageError):
-            io.write_onnx(problem.network(), folder / "net.onnx")
+            gbdnn.save(problem.network(), folder / "net.onnx", "onnx")
     for size in sizes:
         np.save(folder / f"answer-{size}.npy", problem.answer(size))
 
 
 def _given(model: Path, inputs: int, seed: int) -> dense_problems.DenseProblem:
     """Return the layers that gbdnn reads from a model, and inputs for them."""
-    from gbdnn import io
+    import gbdnn
     from gbdnn.errors import GbdnnError
 
     try:
-        net = io.read_onnx(model)
+        net = gbdnn.load(model, "onnx")
     except (GbdnnError, OSError) as err:
         raise SystemExit(str(err)) from err
     if net[0].dtype != np.float32:

@@ -98,7 +98,7 @@ def reading(problem: Problem) -> tuple[list[sp.csr_array], dict[str, float]]:
     """Return SciPy's weights, and the seconds of NumPy and gbdnn to read the official files."""
     neurons, layers = problem.network.shape[0], len(problem.network)
     with tempfile.TemporaryDirectory() as name:
-        gbdnn.io.write_network(problem.network, name)
+        gbdnn.save(problem.network, name, "tsv")
         began, weights = perf_counter(), []
         for k in range(layers):
             (file,) = Path(name).rglob(f"n{neurons}-l{k + 1}.tsv")
@@ -106,8 +106,7 @@ def reading(problem: Problem) -> tuple[list[sp.csr_array], dict[str, float]]:
             at = (rows.astype(np.int64) - 1, columns.astype(np.int64) - 1)
             weights.append(sp.csr_array((values, at), shape=(neurons, neurons)))
         scipy_seconds, began = perf_counter() - began, perf_counter()
-        for _ in gbdnn.io.iter_layers(name, neurons, layers):
-            pass
+        gbdnn.load(name)
         return weights, {"SciPy": scipy_seconds, "gbdnn": perf_counter() - began}
 
 

@@ -138,8 +138,8 @@ def _problem(choice: problems.Choice, stores: Path) -> tuple[Problem, bool]:
     name = "{} neurons x {} layers, generated (seed 0)".format(*sizes)
     kept = stores / f"features-{sizes[0]}-{choice.inputs}"
     if not (kept / "index.json").exists():
-        gbdnn.save(choice.build(layers=1).features, kept)
-    X = gbdnn.load(kept)
+        gbdnn.io.write_features(choice.build(layers=1).features, kept)
+    X = gbdnn.io.read_features(kept)
     available = report.circumstances()["machine"]["memory_gib"] * 2**30
     is_streamed = ENTRY * DEGREE * sizes[0] * sizes[1] > available / 4
     net = gbdnn.gallery.radixnet(*sizes, seed=0, lazy=is_streamed)

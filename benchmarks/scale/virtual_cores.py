@@ -13,6 +13,7 @@ the waking of threads are not in it. The fastest of several rounds is shown.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ import typer
 
 import gbdnn
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.io import read_idx
+from gbdnn.io.array_files import read_idx
 from gbdnn.kernels import fused_run
 from gbdnn.kernels.compiled.loading import required
 
@@ -78,7 +79,7 @@ def main(
     rounds: Annotated[int, typer.Option()] = 5,
 ) -> None:
     """Print the predicted times and speed-ups."""
-    given = digits() if images is None else read_idx(images)
+    given = digits() if images is None else read_idx(Path(images))
     net, X = (
         gbdnn.gallery.radixnet(neurons, layers),
         features_from_images(given, neurons, inputs=inputs),

@@ -42,11 +42,11 @@ def images(folder: Path | None = None) -> Images:
 
 
 def _mnist(files: list[Path]) -> Images:
-    X, y, X_test, y_test = map(gbdnn.io.read_idx, files)
     X, X_test = (
-        (each.reshape(len(each), -1) / np.float32(255) - np.float32(0.1307)) / np.float32(0.3081)
-        for each in (X, X_test)
+        (gbdnn.io.read_features(file).to_dense() - np.float32(0.1307)) / np.float32(0.3081)
+        for file in files[::2]
     )
+    y, y_test = map(gbdnn.io.read_labels, files[1::2])
     return Images("MNIST", X, y.astype(np.int64), X_test, y_test.astype(np.int64))
 
 

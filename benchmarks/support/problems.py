@@ -78,7 +78,7 @@ def save(problem: Problem, folder: Path) -> None:
     import gbdnn
 
     gbdnn.save(problem.network, folder / "network")
-    gbdnn.save(problem.features, folder / "features")
+    gbdnn.io.write_features(problem.features, folder / "features")
 
 
 def load(folder: Path) -> Problem:

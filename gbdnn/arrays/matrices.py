@@ -170,7 +170,7 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
         if type(x).__module__ == "graphblas.core.infix":
             remedy = "; compute the expression with a monoid or semiring and .new()"
         elif isinstance(x, str | os.PathLike):
-            remedy = "; read the file with gbdnn.io.read_features or gbdnn.load"
+            remedy = "; read the file with gbdnn.io.read_features"
         elif isinstance(x, Iterator):
             remedy = "; pass batches to gbdnn.infer_batches or gbdnn.io.write_features"
         raise ArgumentTypeError(

@@ -11,9 +11,10 @@ from gbdnn.arrays.checks import as_flag, as_path, as_seed, whole_number
 from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.networks import CHALLENGE, radixnet
-from gbdnn.io import read_categories, read_idx, read_tsv
+from gbdnn.io.array_files import read_idx
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
 from gbdnn.io.challenge.network import iter_layers
+from gbdnn.io.data import read_categories, read_features
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import shown
 
@@ -163,8 +164,8 @@ def load(
     >>> folder = Path(tempfile.mkdtemp())
     >>> net = gbdnn.gallery.radixnet(1024, 2)  # in place of a download
     >>> X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:50], 1024)
-    >>> gbdnn.io.write_network(net, folder)
-    >>> gbdnn.io.write_tsv(X, folder / "sparse-images-1024.tsv")
+    >>> gbdnn.save(net, folder, "tsv")
+    >>> gbdnn.io.write_features(X, folder / "sparse-images-1024.tsv")
     >>> true = gbdnn.categories(gbdnn.infer(net, X))
     >>> gbdnn.io.write_categories(true, folder / "neuron1024-l2-categories.tsv")
     >>> challenge.run(challenge.load(folder, 1024, 2)).check
@@ -179,7 +180,7 @@ def load(
         features, called = _images(images, neurons, inputs)
     else:
         file = find_features(directory, neurons)
-        features = read_tsv(file, ncols=neurons)
+        features = read_features(file, ncols=neurons)
         if inputs is not None:
             with naming(str(file)):
                 whole_number(inputs, "inputs", least=1, most=features.nrows)

@@ -16,7 +16,7 @@ from gbdnn.cli import options, outputs
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bar, kernels, lines_of, say
 from gbdnn.errors import ArgumentError
-from gbdnn.io.files import is_standard_output, require_writable, whole_file
+from gbdnn.io.writing import is_standard_output, require_writable, whole_file
 from gbdnn.viz.figures import require_plottable, save_figure, stacked
 
 if TYPE_CHECKING:

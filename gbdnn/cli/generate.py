@@ -12,12 +12,11 @@ from gbdnn.cli import options, outputs
 from gbdnn.cli.terminal import Bar, say
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.io import read_idx
-from gbdnn.io.challenge.network import TSV
-from gbdnn.io.conversion import write
-from gbdnn.io.datasets import FEATURES
-from gbdnn.io.datasets import TSV as SUFFIXES
-from gbdnn.io.store.network import STORE
+from gbdnn.io.array_files import read_idx
+from gbdnn.io.data import write_features
+from gbdnn.io.formats import FEATURES, target
+from gbdnn.io.networks import target_format
+from gbdnn.io.store.folder import require_free
 
 
 def generate(
@@ -39,8 +38,7 @@ def generate(
 ) -> None:
     """Generate a network of the Graph Challenge, or features for one.
 
-    The network may be larger than memory. The OUT - writes features to standard output. Use
-    `gbdnn convert` for formats other than store and tsv.
+    The network may be larger than memory. The OUT - writes features to standard output.
 
     \b
     Examples:
@@ -51,18 +49,18 @@ def generate(
         raise ArgumentError("--features cannot be combined with --layers or --seed")
     if features is None and inputs is not None:
         raise ArgumentError("--inputs requires --features")
-    stored = outputs.is_store(out, to, FEATURES if features else SUFFIXES)
-    if stored or features is not None:
-        outputs.require_free(out, stored=stored, force=force)
+    form = target(out, to, FEATURES, "to") if features else target_format(out, to, "to").name
+    if form == "store" or features is not None:
+        require_free(out, stored=form == "store", replace=force)
     with Bar() as bar:
         bar.begin("generating")
         if features is None:
             net = gbdnn.gallery.radixnet(neurons, layers or 120, seed=seed or 0, lazy=True)
-            write(net, out, STORE if stored else TSV, progress=bar.show, replace=force)
+            gbdnn.save(net, out, form, progress=bar.show, replace=force)
             content = f"{len(net)} layers of {neurons} neurons, {net.edges} edges"
         else:
             pixels = digits() if features == "digits" else read_idx(Path(features))
             X = features_from_images(pixels, neurons, inputs=inputs)
-            outputs.write_features(X, out, stored=stored, force=force)
+            write_features(X, out, form, replace=force)
             content = f"{X.nrows} inputs of {X.ncols} neurons, {X.nvals} entries"
     say(f"{out}: {content}", out)

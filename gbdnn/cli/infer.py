@@ -12,10 +12,16 @@ from gbdnn.cli import options, outputs
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bar, kernels, say
 from gbdnn.distributed.stats import edges_by_kernel
-from gbdnn.errors import ArgumentError
-from gbdnn.io import open_features, read_features, write_categories
-from gbdnn.io.datasets import FEATURES, KINDS, LABELS, TSV, write_labels
-from gbdnn.io.formats import read_network
+from gbdnn.io import (
+    open_features,
+    read_features,
+    write_categories,
+    write_features,
+    write_labels,
+)
+from gbdnn.io.data import KINDS
+from gbdnn.io.formats import CATEGORIES, FEATURES, LABELS, target
+from gbdnn.io.store.folder import require_free
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
@@ -74,22 +80,20 @@ def infer(
     """  # noqa: D301 -- \b keeps the lines of the examples
     options.exclusive(argmax=argmax, categories=categories)
     options.exclusive(workers=workers, scheduler=scheduler, mpi=mpi, pipeline=pipeline)
-    stored = outputs.is_store(out, to, LABELS if argmax else TSV if categories else FEATURES)
-    if argmax and stored:
-        raise ArgumentError(
-            "--argmax writes a file; use a name that ends in .tsv, .csv or .npy, or pass --to tsv"
-        )
+    known: Any = LABELS if argmax else CATEGORIES if categories else FEATURES
+    form = target(out, to, known, "to")
+    stored = form == "store"
     settings: dict[str, Any] = {"engine": engine, "memory": memory, "nthreads": nthreads}
     what = "labels" if argmax else "categories" if categories else "activations"
     in_parts = stored and what == "activations" and not pipeline
     leads = not pipeline or _rank() == 0
     if leads:
-        outputs.require_free(out, stored=stored, force=force, resumes=in_parts)
+        require_free(out, stored=stored, replace=force, resumes=in_parts)
     records: list[Any] = []
     with Bar() as bar, pools.executor(workers, scheduler, mpi) as executor:
         bar.begin("reading")
         given = options.reading(bias=bias, clip=clip, dtype=dtype)
-        net = read_network(network, progress=bar.show, **given)
+        net = gbdnn.load(network, progress=bar.show, **given)
         X = _features(features, net, inputs) if leads else None
         if executor is not None:
 
@@ -113,7 +117,7 @@ def infer(
         found = f"activations of {Y.shape[0]} inputs, {Y.nvals} entries"
         if not in_parts:
             bar.begin("writing")
-            found = _write(Y, out, what, stored, force)
+            found = _write(Y, out, what, form, force)
         elif done[0]:
             found += f"; {done[0]} inputs were there from an earlier run"
     words = [f"{out}: {found}"]
@@ -136,14 +140,14 @@ def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> Any:
     return read_features(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype)
 
 
-def _write(Y: gb.Matrix, path: Path, what: str, stored: bool, force: bool) -> str:
+def _write(Y: gb.Matrix, path: Path, what: str, form: str, force: bool) -> str:
     """Write activations, categories or labels, and return a summary."""
     if what == "labels":
-        write_labels(gbdnn.argmax(Y), path, replace=force)
+        write_labels(gbdnn.argmax(Y), path, form, replace=force)
         return f"labels of {Y.nrows} inputs"
     if what == "categories":
         ids = gbdnn.categories(Y)
-        (gbdnn.save if stored else write_categories)(ids, path, replace=force)
+        write_categories(ids, path, form, replace=force)
         return f"{len(ids)} of {Y.nrows} inputs have a category"
-    outputs.write_features(Y, path, stored=stored, force=force)
+    write_features(Y, path, form, replace=force)
     return f"activations of {Y.nrows} inputs, {Y.nvals} entries"

@@ -13,12 +13,13 @@ from gbdnn.cli import options
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
 from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, NetworkFacts, sizes
 from gbdnn.errors import ArgumentError
-from gbdnn.io import open_features, read_tsv
-from gbdnn.io.datasets import TSV
-from gbdnn.io.formats import STORE, chosen, holds_run, load, read_network
+from gbdnn.io import open_features, read_categories, read_features
+from gbdnn.io.formats import FEATURES
+from gbdnn.io.networks import STORE, chosen, holds_run, opened
 from gbdnn.io.store.folder import Reader
 from gbdnn.runtime.threads import available
 from gbdnn.runtime.topology import described
+from gbdnn.training import read_run
 
 if TYPE_CHECKING:
     from gbdnn.model.network import Network
@@ -64,12 +65,14 @@ def info(
     elif "=" in path.name and not path.exists():
         name, _, value = path.name.partition("=")
         raise ArgumentError(f"{path}: no such file; for an option, write --{name} {value}")
-    elif path.is_file() and path.name.lower().endswith(TSV):
+    elif path.is_file() and path.name.lower().endswith(FEATURES["tsv"]):
         _require_none({"--check": check} | of_networks, "a tsv file")
-        facts = {"path": str(path), "format": "tsv", "kind": "features"} | _features(read_tsv(path))
+        facts = {"path": str(path), "format": "tsv", "kind": "features"} | _features(
+            read_features(path)
+        )
     elif holds_run(path):
         _require_none({"--check": check} | of_networks, "a training run")
-        run: Any = load(path)
+        run = read_run(path)
         facts = {"path": str(path), "kind": "training run", "epochs": len(run.history)}
         table = repr(run.network).splitlines()[1:]
     else:
@@ -88,7 +91,7 @@ def _described(
     path: Path, of_networks: dict[str, Any], check: bool, bar: Bar
 ) -> tuple[dict[str, Any], list[str]]:
     """Return facts about a network or a store, and the table of a network's layers."""
-    form, given = chosen(path, {})
+    form, given = chosen(path, None)
     kind = Reader(path).kind if form is STORE else "network"
     if check and form is not STORE:
         raise ArgumentError(f"--check needs a store; the format {form.name} has no checksums")
@@ -99,7 +102,7 @@ def _described(
     table: list[str] = []
     bar.begin("reading")
     if kind == "network":
-        net = read_network(path, progress=bar.show)
+        net = opened(path, form, {"lazy": True} if form is STORE else {}, bar.show)
         if check:
             for k in range(len(net)):
                 net[k]
@@ -112,7 +115,7 @@ def _described(
             batch.matrix()
         facts |= _features(stored)
     else:
-        facts["count"] = len(load(path))
+        facts["count"] = len(read_categories(path))
     return facts | ({"check": "PASSED"} if check else {}), table
 
 

@@ -10,7 +10,7 @@ from typer import BadParameter, Option
 from gbdnn.arrays.checks import as_bytes, as_nthreads
 from gbdnn.engine import plan
 from gbdnn.errors import ArgumentError
-from gbdnn.io.formats import FORMATS
+from gbdnn.io.networks import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -99,10 +99,7 @@ DType = Annotated[
 
 def reading(**given: Any) -> Any:
     """Return the options that were given, as options of `gbdnn.load`."""
-    options = {name: value for name, value in given.items() if value is not None}
-    if options.get("clip") == float("inf"):
-        options["clip"] = None
-    return options
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def exclusive(**given: object) -> None:

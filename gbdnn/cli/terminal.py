@@ -13,7 +13,7 @@ from rich.progress import Progress
 from typer import echo
 
 from gbdnn.engine.progress import RunProgress, watched
-from gbdnn.io.files import is_standard_output
+from gbdnn.io.writing import is_standard_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

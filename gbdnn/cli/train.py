@@ -13,8 +13,9 @@ from gbdnn.cli import options, outputs
 from gbdnn.cli.terminal import Bar, say
 from gbdnn.errors import ArgumentError, DivergenceError
 from gbdnn.io import read_features, read_labels
-from gbdnn.io.datasets import KINDS
-from gbdnn.io.formats import STORE, read_network, target_format
+from gbdnn.io.data import KINDS
+from gbdnn.io.formats import require_folder_name
+from gbdnn.io.store.folder import require_free
 from gbdnn.training import defaults
 from gbdnn.training.optimizers import OptimizerName, optimizer_named
 from gbdnn.training.rewiring import RewiringName, adjustments_named
@@ -93,13 +94,12 @@ def train(
     if begin is not None and (hidden, density) != (None, None):
         raise ArgumentError("--from cannot be combined with --hidden or --density")
     sizes = _sizes(hidden or "1024,1024")
-    if target_format(out) is not STORE:
-        raise ArgumentError(f"{out}: train writes a store; use gbdnn convert for other formats")
-    outputs.require_free(out, stored=True, force=force)
+    require_folder_name(out)
+    require_free(out, stored=True, replace=force)
     if plot is not None:
         require_plottable(plot, replace=force)
     y = read_labels(labels)
-    net = None if begin is None else read_network(begin).loaded()
+    net = None if begin is None else gbdnn.load(begin, lazy=False)
     X = read_features(features, nrows=len(y), ncols=None if net is None else net.shape[0])
     if net is None:
         sizes = [X.ncols, *sizes, max(2, int(y.max(initial=0)) + 1)]
@@ -122,7 +122,7 @@ def train(
             )  # fmt: skip
         except DivergenceError as err:  # the message ends with advice for Python users
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
-        gbdnn.save(run.network, out, replace=force)
+        gbdnn.save(run.network, out, "store", replace=force)
     if plot is not None:
         kinds = ("loss", "accuracy", "edges")
         curves = (partial(gbdnn.viz.plot_history, run, of=of) for of in kinds)

@@ -1,28 +1,27 @@
-"""Conversion of networks between formats."""
+"""Conversion of networks, features and categories between formats."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+import os
+from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable
+from gbdnn.arrays.checks import as_flag, as_path, require_callable
 from gbdnn.errors import ArgumentError
-from gbdnn.io.files import require_writable, whole_folder
-from gbdnn.io.format import FORMATS, Format
-from gbdnn.io.formats import chosen, read_network, target_format
-from gbdnn.io.losses import losses
-from gbdnn.io.store.network import STORE
-from gbdnn.io.store.network import write_network as write_store
-from gbdnn.model.network import Network
+from gbdnn.io.array_files import form_of_start
+from gbdnn.io.data import read_categories, read_features, write_categories, write_features
+from gbdnn.io.formats import FEATURES, of_suffix
+from gbdnn.io.networks import chosen, opened, target_format, write
+from gbdnn.io.store.features import open_features
+from gbdnn.io.store.folder import INDEX, Reader, require_free
+from gbdnn.io.store.network import STORE, write_network
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
     from pathlib import Path
 
-    from gbdnn.io.formats import ReadOptions
-    from gbdnn.model.layer import Layer
+    from gbdnn.model.layer import Activation, BiasRule
 
-    Progress = Callable[[int, int | None], object] | None
+__all__ = ["convert"]
 
 
 def convert(
@@ -32,22 +31,36 @@ def convert(
     to: str | None = None,
     lossy: bool = False,
     replace: bool = False,
-    progress: Progress = None,
-    **options: Unpack[ReadOptions],
+    progress: Callable[[int, int | None], object] | None = None,
+    format: str | None = None,  # noqa: A002
+    layers: int | None = None,
+    dtype: Any = None,
+    neurons: int | None = None,
+    prefix: str | None = None,
+    bias: float | None = None,
+    bias_rule: BiasRule | None = None,
+    clip: float | None = None,
+    activation: Activation | None = None,
+    last_activation: Activation | None = None,
+    logits: bool = False,
 ) -> list[str]:
-    """Convert a network from one format to another.
+    """Convert a network, features or categories from one format to another.
 
     Only one layer at a time is in memory for conversions from the challenge's files to a store, and
-    from a store to any format except ONNX and PyTorch.
+    from a store to any format except ONNX and PyTorch; of features only some rows, from a store to
+    a store.
 
     Parameters
     ----------
     source : path-like
-        A network in any format, as for `load`.
+        A network in any format, as for `gbdnn.load`; a store of features or categories; or a file
+        of features, as for `read_features`. A single ``.mtx`` file is a network of one layer unless
+        the suffix of the target is that of a file of features.
     target : path-like
         A new file, or a new or empty folder.
-    to : {"store", "tsv", "matrix-market", "onnx", "torch"}, optional
-        Format of the target. Default: from its suffix, or a store.
+    to : str, optional
+        Format of the target: for networks as for `gbdnn.save`, for features and categories as for
+        `write_features` and `write_categories`. Default: from its suffix, or a store.
     lossy : bool, default False
         Whether to drop properties that the target's format cannot store; otherwise they raise an
         error.
@@ -55,10 +68,11 @@ def convert(
         Whether to replace an existing store or file atomically; otherwise it raises an error.
         Folders of other formats are never replaced.
     progress : callable, optional
-        Called as ``progress(k, count)`` after each layer is written, and, unless the target is a
-        store, after each of the challenge's files is read.
-    **options
-        Options of the source, as for `load`.
+        Called as ``progress(k, count)`` after each layer is written.
+    format : str, optional
+        Format of a network at the source. Default: detected.
+    layers, dtype, neurons, prefix, bias, bias_rule, clip, activation, last_activation, logits
+        Options of the source, as for `gbdnn.load`; only `dtype` applies to features.
 
     Returns
     -------
@@ -72,7 +86,7 @@ def convert(
     OutputError
         The target cannot be written, or exists.
     MissingFileError, FormatError, MissingPackageError
-        As for `load`.
+        As for `gbdnn.load`.
 
     Examples
     --------
@@ -85,49 +99,45 @@ def convert(
     ['clip 6 (layer 0)']
     """
     source, target = as_path(source, "source"), as_path(target, "target")
-    as_flag(lossy, "lossy")
-    as_flag(replace, "replace")
     require_callable(progress, "progress")
-    before, given = chosen(source, options)
-    form = target_format(target) if to is None else FORMATS[as_word(to, "to", FORMATS)]
+    as_flag(lossy, "lossy")
+    options = {
+        "layers": layers, "neurons": neurons, "prefix": prefix, "bias": bias,
+        "bias_rule": bias_rule, "clip": clip, "activation": activation,
+        "last_activation": last_activation, "logits": as_flag(logits, "logits") or None,
+    }  # fmt: skip
+    kind = "network" if format is not None else _kind(source, target, to)
+    if kind != "network":
+        for name, x in (options | {"lossy": lossy or None}).items():
+            if x is not None:
+                raise ArgumentError(f"{name}= does not apply to {kind}")
+        if kind == "categories":
+            write_categories(read_categories(source), target, to, replace=replace)
+        else:
+            X = open_features(source) if source.is_dir() else read_features(source, dtype=dtype)
+            write_features(X, target, to, dtype=dtype, replace=replace, progress=progress)
+        return []
+    before, given = chosen(source, format, dtype=dtype, **options)
+    form = target_format(target, to, "to")
+    if form is STORE or not form.mark:
+        require_free(target, stored=form is STORE, replace=replace)
     if before.layers is not None and form is STORE:
         count = len(before.paths(source, given))
-        write_store(before.layers(source, given, None), target, progress, count, replace=replace)
+        write_network(before.layers(source, given, None), target, progress, count, replace=replace)
         return []
-    reading = None if form is STORE else progress
-    net = read_network(source, progress=reading, **options)
-    lost = losses(net, form, target, lossy=lossy)
-    write(net, target, form, progress=progress, replace=replace)
-    return lost
+    if before is STORE:
+        given["lazy"] = True
+    net = opened(source, before, given)
+    return write(net, target, form, lossy=lossy, progress=progress, replace=replace)
 
 
-def write(
-    net: Network, path: Path, form: Format, *, progress: Progress = None, replace: bool
-) -> None:
-    """Write a network in a format, a lazy one layer by layer, except to ONNX and PyTorch.
-
-    A store or a file is replaced if `replace`; any other folder must be new or empty.
-    """
-    if form is STORE:
-        write_store(net, path, progress, replace=replace)
-        return
-    if not len(net):
-        raise ArgumentError(f"{path}: a network without layers can only be written to a store")
-    if progress is not None:
-        net = _reporting(net, progress)
-    if form.mark:
-        with whole_folder(path) as folder:
-            form.write(net, folder)
-    else:
-        require_writable(path, replace=replace)
-        form.write(net.loaded(), path)
-
-
-def _reporting(net: Network, progress: Callable[[int, int], object]) -> Network:
-    """Return a lazy network that reports each layer that is read."""
-
-    def layer(k: int, /) -> Layer:
-        progress(k + 1, len(net))
-        return net[k]
-
-    return Network.lazy(net.infos, layer)
+def _kind(source: Path, target: Path, to: str | None) -> str:
+    """Return what a path contains: network, features or categories."""
+    if os.path.exists(source / INDEX):  # noqa: PTH110 -- no error for a long name
+        kind = Reader(source).kind
+        return kind if kind in ("features", "categories") else "network"
+    if of_suffix(source, FEATURES) == "matrix-market":
+        return "features" if of_suffix(target, FEATURES) or to in ("npy", "npz") else "network"
+    if of_suffix(source) or not os.path.isfile(source):  # noqa: PTH113
+        return "network"
+    return "features" if of_suffix(source, FEATURES) or form_of_start(source) else "network"

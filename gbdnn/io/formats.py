@@ -1,256 +1,230 @@
-"""The formats of networks: the list, detection, options, and reading from any of them."""
+"""Formats of files: a format of networks as one object, and the one rule of names.
+
+To add a format of networks, write a module with a reader and a writer, and append its `Format` to
+the list in `gbdnn.io.networks`. `load`, `save`, `convert` and the commands read that list.
+"""
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable, whole_number
-from gbdnn.errors import ArgumentError, FormatError, MissingFileError
-from gbdnn.io import store
-from gbdnn.io.challenge.network import TSV
-from gbdnn.io.format import FORMATS, Format, of_suffix, register
-from gbdnn.io.frameworks.matrix_market import MATRIX_MARKET
-from gbdnn.io.frameworks.onnx import ONNX
-from gbdnn.io.frameworks.torch import TORCH
-from gbdnn.io.reading import open_checked, read_errors, require_no_table
-from gbdnn.io.store.network import STORE
-from gbdnn.io.store.parts import unfinished
-from gbdnn.model.network import Network
+from gbdnn.arrays.checks import as_flag, as_word
+from gbdnn.errors import ArgumentError
+from gbdnn.gallery.networks import CHALLENGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-    from typing import Unpack
 
-    from gbdnn.model.layer import Activation, BiasRule
-
-    class ReadOptions(TypedDict, total=False):
-        """Options of reading. None means the default, except for `clip`."""
-
-        format: str | None
-        layers: int | None
-        dtype: Any
-        neurons: int | None
-        prefix: str | None
-        bias: float | None
-        bias_rule: BiasRule | None
-        activation: Activation | None
-        clip: float | None
-        last_activation: Activation | None
-        logits: bool | None
-
+    from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
 
 __all__ = [
-    "FORMATS",
-    "STORE",
-    "chosen",
-    "format_of",
-    "holds_run",
-    "load",
-    "read_network",
-    "require_no_ending",
-    "target_format",
-]
+    "CATEGORIES", "FEATURES", "FORMATS", "LABELS", "Assumed", "Format", "challenge_bias", "losses",
+    "of_suffix", "register", "require_folder_name", "target",
+]  # fmt: skip
 
-_SMALL = 1 << 26
-"""Networks of at most this number of bytes are read at once by `load`."""
+_TSV = (".tsv", ".tsv.gz")
+FEATURES = {
+    "store": (), "tsv": _TSV, "npy": (".npy",), "npz": (".npz",),
+    "matrix-market": (".mtx", ".mtx.gz"),
+}  # fmt: skip
+LABELS = {"tsv": (*_TSV, ".csv"), "npy": (".npy",)}
+CATEGORIES = {"store": (), "tsv": _TSV}
+"""The formats in which data are written, with the suffixes of their files."""
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    verify: bool = True,
-    lazy: bool | None = None,
-    progress: Callable[[int, int], object] | None = None,
-    **options: Unpack[ReadOptions],
-) -> Any:
-    """Load a store, a training run, or a network in any other format.
+@dataclass(frozen=True, kw_only=True)
+class Assumed:
+    """What a reader assumes for properties that a format does not store."""
+
+    weights_only: bool = False  # bias and dtype are not stored
+    bias: float | None = None  # the challenge's
+    dtype: str = "float32"
+    bias_rule: str = "all"
+    clip: float | None = None
+    activation: str = "relu"
+    last_activation: str = "relu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of networks.
 
     Parameters
     ----------
-    path : path-like
-        A store; a file in ONNX (``.onnx``), PyTorch ``state_dict`` (``.pt``, ``.pth``) or Matrix
-        Market format (``.mtx``); a folder of Matrix Market or challenge files; a training run
-        written by `save` or ``train(checkpoint=...)``.
-    verify : bool, default True
-        Whether to verify the checksum of each shard of a store when it is first read. Indices and
-        values are always checked.
-    lazy : bool, optional
-        Whether to read layers of a store on demand. Default: only for networks of more than 64 MiB.
-        Workers of an executor read the network from its store in both cases.
-    progress : callable, optional
-        Only for the challenge's files: called as ``progress(k, count)`` after each of them.
-    **options
-        ``format``: "store", "tsv" (the challenge's files), "matrix-market", "onnx" or "torch"
-        (default: detected). ``layers``: read only this number of layers. ``dtype``: default that of
-        the network, FP32 for the challenge's files. Properties that the format does not store:
-        ``neurons``, ``bias``, ``bias_rule`` and ``clip`` as for `iter_layers` (the bias is 0 for
-        sizes that the challenge does not have), ``prefix`` and ``last_activation`` as for
-        `read_matrix_market`, ``activation``, required for a ``state_dict``, as for `read_torch`,
-        ``logits`` as for `read_onnx`.
-
-    Returns
-    -------
-    Network, graphblas.Matrix, ndarray of int64 or TrainingRun
-        Use `gbdnn.io.open_features` for features larger than memory.
-
-    Raises
-    ------
-    MissingFileError
-        The path does not exist or contains no known format. When a layer is read: its shard is
-        missing.
-    FormatError
-        The content is damaged or invalid, or has a newer version; the message names file and layer.
-        The arrays of a stored layer are checked when it is read.
-    ArgumentError
-        An option does not apply to the format, such as ``lazy=True`` to another than a store, or a
-        folder contains several formats.
-    MissingPackageError
-        A package that the format needs is not installed.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, gbdnn
-    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "net"
-    >>> gbdnn.save(gbdnn.gallery.radixnet(1024, 2), folder)
-    >>> gbdnn.load(folder)
-    Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32
-      layer  shape        edges
-      0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
+    name : str
+    read : callable
+        ``read(path, **options)`` returns a Network.
+    write : callable
+        ``write(net, file)`` writes a network in memory to a binary file; for formats with a `mark`,
+        ``write(net, folder)`` writes a lazy one to a new folder.
+    options : str
+        The options of `gbdnn.load` that apply to the format, separated by spaces, except ``layers``
+        and ``dtype``.
+    suffixes : tuple of str
+        Of files that contain a network.
+    mark : str
+        Regular expression of the names of files by which a folder is recognised; empty if a network
+        is one file.
+    files : str or callable
+        The same of all files of a network in a folder, or ``files(path, options)``, which returns
+        their paths.
+    deep : bool
+        Whether files may be in subfolders of the challenge's layout.
+    assumed : Assumed, optional
+        Default: the format stores all properties.
+    layers : callable, optional
+        ``layers(path, options, progress)`` yields the layers one by one; used instead of `read`.
     """
-    as_flag(verify, "verify")
-    if lazy is not None:
-        as_flag(lazy, "lazy")
-    require_callable(progress, "progress")
-    if not options and holds_run(path):
-        _require_store("training run", lazy=lazy, verify=verify)
-        _require_files("training run", progress)
-        return importlib.import_module(store.RUNS).read_run(path)
-    form, given = chosen(path, options)
-    if form is not STORE:
-        _require_store(f"format {form.name}", lazy=lazy, verify=verify)
-    if form.layers is not None:
-        return Network(form.layers(as_path(path), given, progress))
-    _require_files(f"format {form.name}", progress)
-    count = given.pop("layers", None)
-    if form is not STORE:
-        net = form.read(as_path(path), **given)
-    else:
-        content = store.load(path, verify=verify)
-        if not isinstance(content, Network):
-            if count is not None or given:
-                raise FormatError(f"{path}: the store does not contain a network")
-            return content
-        net = content.astype(given["dtype"]) if given else content
-    if count is not None and count > len(net):
-        raise ArgumentError(f"layers={count}: {path} has only {len(net)} layers")
-    net = net[:count]
-    if lazy is None:
-        lazy = sum(info.edges * (8 + info.dtype.itemsize) for info in net.infos) > _SMALL
-    return net if lazy else net.loaded()
 
+    name: str
+    read: Callable[..., Network]
+    write: Callable[[Network, Any], object]
+    options: str = ""
+    suffixes: tuple[str, ...] = ()
+    mark: str = ""
+    files: str | Callable[[Path, dict[str, Any]], list[Path]] = ""
+    deep: bool = False
+    assumed: Assumed | None = None
+    layers: Callable[..., Any] | None = None
 
-def _require_store(what: str, *, lazy: bool | None, verify: bool) -> None:
-    if lazy or not verify:
-        raise ArgumentError(f"lazy=True and verify=False apply only to stores, not to a {what}")
+    def takes(self, option: str) -> bool:
+        """Whether an option of `gbdnn.load` applies to the format."""
+        return option in ("layers", "dtype", *self.options.split())
 
+    def marks(self, folder: list[Path], below: list[Path]) -> bool:
+        """Whether files in a folder, or below it, are a network in this format."""
+        there = [*folder, *below] if self.deep else folder
+        return bool(self.mark) and any(re.fullmatch(self.mark, file.name) for file in there)
 
-def _require_files(what: str, progress: object) -> None:
-    if progress is not None:
-        raise ArgumentError(f"progress= applies only to the challenge's files, not to a {what}")
-
-
-def read_network(
-    path: str | os.PathLike[str],
-    *,
-    progress: Callable[[int, int], object] | None = None,
-    **options: Unpack[ReadOptions],
-) -> Network:
-    """Return a network, lazily from a store; raise FormatError if it contains something else.
-
-    Only reading of the challenge's files has progress.
-    """
-    form = chosen(path, options)[0]
-    progress = None if form.layers is None else progress
-    net = load(path, lazy=form is STORE or None, progress=progress, **options)
-    if not isinstance(net, Network):
-        raise FormatError(f"{path}: the store does not contain a network")
-    return net
-
-
-def chosen(path: str | os.PathLike[str], options: ReadOptions) -> tuple[Format, dict[str, Any]]:
-    """Return the format of the network at `path`, and its options after validation."""
-    given: dict[str, Any] = {key: x for key, x in options.items() if x is not None or key == "clip"}
-    word = given.pop("format", None)
-    form = format_of(path) if word is None else FORMATS[as_word(word, "format", FORMATS)]
-    for key in given:
-        if not form.takes(key):
-            raise ArgumentError(f"{key}= does not apply to the format {form.name}")
-    if "layers" in given:
-        given["layers"] = whole_number(given["layers"], "layers", least=1)
-    return form, given
-
-
-def format_of(path: str | os.PathLike[str]) -> Format:
-    """Return the format of the network at `path`, from its name or the files in it."""
-    path = as_path(path)
-    with read_errors(path):
-        if not path.exists():
-            raise MissingFileError(f"{path}: no such file or folder")
+    def paths(self, path: Path, options: dict[str, Any]) -> list[Path]:
+        """Return the files of the network at `path`."""
+        if callable(self.files):
+            return self.files(path, options)
         if not path.is_dir():
-            if known := of_suffix(path) or (TORCH if _start(path)[8:9] == b"{" else None):
-                return known
-            require_no_table(path)
-            with open_checked(path):  # which names files that no reader reads
-                raise FormatError(f"{path}: cannot infer the file format; pass format=")
-        here = list(path.iterdir())
-        below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
-    marked = [form for form in FORMATS.values() if form.marks(here, below)]
-    if not marked:
-        if progress := unfinished(path):
-            raise MissingFileError(f"{path}: {progress}")
-        raise MissingFileError(
-            f"{path}: contains neither a finished store nor a network; expected a file index.json,"
-            " n<neurons>-l1.tsv or <prefix>1.mtx"
-        )
-    if len(marked) > 1:
-        names = " and ".join(form.name for form in marked)
-        raise ArgumentError(f"{path}: contains networks in the formats {names}; pass format=")
-    return marked[0]
+            return [path]
+        return [file for file in path.iterdir() if re.fullmatch(self.files, file.name)]
 
 
-def holds_run(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a training run, by the header of the safetensors file."""
-    path = as_path(path)
-    if not os.path.isfile(path) or of_suffix(path):  # noqa: PTH113 -- no error for a long name
-        return False
-    return _start(path)[8:].startswith(b'{"__metadata__":{"gbdnn"')
+FORMATS: dict[str, Format] = {}
+"""All formats of networks by name."""
 
 
-def _start(path: Path) -> bytes:
-    with read_errors(path), path.open("rb") as file:
-        return file.read(40)
+def register(*formats: Format) -> None:
+    """Add formats to the list."""
+    FORMATS.update({form.name: form for form in formats})
 
 
-def target_format(path: Path) -> Format:
-    """Return the format to write at `path`: from its suffix, or a store if it has none."""
-    if found := of_suffix(path):
-        return found
-    suffixes = ", ".join(suffix for form in FORMATS.values() for suffix in form.suffixes)
-    require_no_ending(path, f"one of {suffixes}")
-    return STORE
+def of_suffix(path: Path, known: Mapping[str, tuple[str, ...]] | None = None) -> str | None:
+    """Return the format that the suffix of a file belongs to, by default of networks, or None."""
+    known = {form.name: form.suffixes for form in FORMATS.values()} if known is None else known
+    name = path.name.lower()
+    return next((form for form, suffixes in known.items() if name.endswith(suffixes or "\0")), None)
 
 
-def require_no_ending(path: Path, known: str) -> None:
-    """Raise ArgumentError if the name of a new store has the suffix of a file."""
-    if re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) and not path.is_dir():
+def target(
+    path: Path, form: str | None, known: Mapping[str, tuple[str, ...]], argument: str = "format"
+) -> str:
+    """Return the format to write at `path`, of the `known` ones with their suffixes.
+
+    Without `form`, the option `argument` of the caller, it is that of the suffix, a store for names
+    without a suffix, and text for an existing file without a suffix.
+    """
+    suffixed = of_suffix(path, known)
+    if form is not None:
+        as_word(form, argument, known)
+        if suffixed not in (None, form):
+            raise ArgumentError(
+                f"{path}: {argument}={form} does not match the suffix, which is that of {suffixed}"
+            )
+        return form
+    if suffixed is not None:
+        return suffixed
+    if os.path.isdir(path) or not re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):  # noqa: PTH112
+        if known.get("tsv") and os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112
+            return "tsv"  # such as standard output
+        if "store" in known:
+            return "store"
+    suffixes = ", ".join(suffix for each in known.values() for suffix in each)
+    raise ArgumentError(
+        f"{path}: cannot infer the file format; pass {argument}=, or use one of {suffixes}; the"
+        " name of a store has no suffix"
+    )
+
+
+def require_folder_name(path: Path) -> None:
+    """Raise ArgumentError if the name of a new folder has the suffix of a file."""
+    files = {form.name: form.suffixes for form in FORMATS.values()} | FEATURES
+    if not os.path.isdir(path) and of_suffix(path, {**files, "safetensors": (".safetensors",)}):  # noqa: PTH112
         raise ArgumentError(
-            f"{path}: cannot infer the file format; pass to=, or use {known};"
-            " the name of a store has no suffix"
+            f"{path}: this is a folder, not a file; choose a name without this suffix"
         )
 
 
-register(STORE, TSV, MATRIX_MARKET, ONNX, TORCH)
+def challenge_bias(neurons: int) -> float:
+    """Return the challenge's bias for a number of neurons, 0 for other sizes."""
+    return CHALLENGE[neurons].bias if neurons in CHALLENGE else 0.0
+
+
+def losses(net: Network, form: Format, path: object, *, lossy: bool) -> list[str]:
+    """Return the properties that a format cannot store, such as ``"clip 32 (layer 0)"``.
+
+    Raise ArgumentError if there are any, unless `lossy`.
+    """
+    lost = _losses(net, form.assumed)
+    if lost and not as_flag(lossy, "lossy"):
+        raise ArgumentError(
+            f"{path}: the format {form.name} cannot store {', '.join(lost.values())}; a store can."
+            f" Pass lossy=True to drop it{_restoring(net, form, lost)}."
+        )
+    return list(lost.values())
+
+
+def _losses(net: Network, assumed: Assumed | None) -> dict[str, str]:
+    lost: dict[str, str] = {}
+    if assumed is not None:
+        for k, info in enumerate(net.infos):
+            for kind, what in _lost(info, assumed, last=k == len(net) - 1):
+                lost.setdefault(kind, f"{what} (layer {k})")
+    return lost
+
+
+def _restoring(net: Network, form: Format, lost: dict[str, str]) -> str:
+    """Return advice on the options of `load` that restore the network, if there are such."""
+    first, last = net.infos[0], net.infos[-1]
+    known: dict[str, Any] = {"clip": first.clip, "bias": first.lowest_bias, "dtype": first.dtype}
+    known |= {
+        "activation": first.activation,
+        "last_activation": last.activation,
+        "bias_rule": first.bias_rule,
+    }
+    names = [name for name in lost if form.takes(name)]
+    assumed = replace(form.assumed or Assumed(), **{name: known[name] for name in names})
+    if not names or _losses(net, assumed):
+        return ""
+    return f", and {' and '.join(f'{name}=' for name in names)} to gbdnn.load to restore it"
+
+
+def _lost(info: LayerInfo, assumed: Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
+    """Yield kind and description of each property that differs from what a reader assumes."""
+    low, high = info.lowest_bias, info.highest_bias
+    if assumed.weights_only:
+        bias = challenge_bias(info.ncols) if assumed.bias is None else assumed.bias
+        if not low == high == info.dtype.type(bias):
+            several = "" if low == high else f" to {high:g}"
+            yield "bias", f"a bias of {low:g}{several}"
+        if info.dtype != assumed.dtype:
+            yield "dtype", "FP64"
+    # With a ReLU and biases of at most 0, both rules give the same result.
+    same = info.activation == "relu" and high <= 0
+    if not same and (low or high) and info.bias_rule != assumed.bias_rule:
+        yield "bias_rule", f"the bias rule {info.bias_rule}"
+    activation = assumed.last_activation if last else assumed.activation
+    if info.clip != (assumed.clip if activation == "relu" else None):
+        yield "clip", "unbounded activations" if info.clip is None else f"clip {info.clip:g}"
+    if info.activation != activation:
+        yield "last_activation" if last else "activation", f"the activation {info.activation}"

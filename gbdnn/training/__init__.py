@@ -6,6 +6,7 @@ epochs, `gbdnn.kernels.steps` computes minibatches, and `checkpoint` stores the 
 
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.training.adjustments import Adjustment, GroupLasso, InputDropout, StepContext
+from gbdnn.training.checkpoint import read_run, write_run
 from gbdnn.training.compaction import compact
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Optimizer, Schedule, Stepwise
@@ -38,6 +39,8 @@ __all__ = [
     "compact",
     "erdos_renyi",
     "initialized",
+    "read_run",
     "with_ends",
+    "write_run",
 ]
 __dir__ = __all__.copy  # dir() lists the public names only

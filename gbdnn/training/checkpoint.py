@@ -1,4 +1,4 @@
-"""Store training runs in files, for `gbdnn.save` and the checkpoints of `train`.
+"""Store training runs in files, for the checkpoints of `train`.
 
 The format is safetensors. The metadata contains a JSON description of the run and a checksum of
 the description and all arrays.
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.checks import as_path
-from gbdnn.errors import ArgumentError, FormatError, MissingFileError
-from gbdnn.io.files import require_other_ending, require_writable, whole_file
+from gbdnn.errors import ArgumentError, FormatError, MissingFileError, require_kind
+from gbdnn.io.formats import of_suffix
 from gbdnn.io.reading import foreign_errors, read_bytes, require_form, valid_fields
 from gbdnn.io.store.fingerprints import checksum, digest
+from gbdnn.io.writing import require_writable, whole_file
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.first_use import shown
 from gbdnn.runtime.optional import require
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["identity", "read_run", "resumed", "write_run"]
+__all__ = ["identity", "read_run", "resumed", "write_checkpoint", "write_run"]
 
 _FORMAT = "gbdnn.training 7"
 _NUMBERS, _RULES = (
@@ -53,18 +54,47 @@ _LONG = 200  # characters of a text that is stored
 _WHY = "training runs are stored as safetensors files with checksums"
 
 
-def write_run(
+def write_run(run: TrainingRun, path: str | os.PathLike[str], *, replace: bool = False) -> None:
+    """Write a training run to a file, from which `train` can resume.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        Custom losses, optimizers and schedules are not stored. For inference, save ``run.network``
+        with `gbdnn.save`.
+    path : path-like
+        Written atomically, as safetensors.
+    replace : bool, default False
+        Whether to replace an existing file; otherwise it raises an error.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        `run` is not a TrainingRun, or the name has the suffix of a network.
+    OutputError, MissingPackageError
+        The file cannot be written, or exists; safetensors or xxhash is not installed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.safetensors"
+    >>> run = gbdnn.train([np.eye(2)], np.eye(2), [0, 1], epochs=1)
+    >>> gbdnn.training.write_run(run, file)
+    >>> len(gbdnn.training.read_run(file).history)
+    1
+    """
+    require_kind(run, TrainingRun, "run must be a TrainingRun")
+    write_checkpoint(run, path, None, replace=replace)
+
+
+def write_checkpoint(
     run: TrainingRun,
     path: str | os.PathLike[str],
-    call: dict[str, str] | None = None,
+    call: dict[str, str] | None,
     *,
     replace: bool = True,
 ) -> None:
-    """Write a run to a file, atomically.
-
-    Custom losses, optimizers and schedules are not stored. `call` describes the call of which the
-    file is a checkpoint.
-    """
+    """Write a run to a file; `call` describes the call of which it is a checkpoint."""
     _require_name(as_path(path))
     numpy_files = require("safetensors.numpy", "store", _WHY)
     arrays, known = dict(_arrays("", run.layers)), {name: getattr(run, name) for name in _NUMBERS}
@@ -87,7 +117,31 @@ def write_run(
 
 
 def read_run(path: str | os.PathLike[str]) -> TrainingRun:
-    """Read a run from a file; raise FormatError if it is damaged or of another version."""
+    """Read a training run from a file of `write_run`, or a checkpoint of `train`.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    TrainingRun
+        Pass it to `train` in place of a network to continue.
+
+    Raises
+    ------
+    MissingFileError, FormatError, MissingPackageError
+        The file does not exist, is damaged or was written by another version; safetensors or xxhash
+        is not installed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.safetensors"
+    >>> run = gbdnn.train([np.eye(2)], np.eye(2), [0, 1], epochs=1, checkpoint=file)
+    >>> gbdnn.train(gbdnn.training.read_run(file), np.eye(2), [0, 1], epochs=2).history[-1].epoch
+    2
+    """
     return _read(path)[0]
 
 
@@ -140,7 +194,7 @@ def resumed(path: str | os.PathLike[str], begun: TrainingRun, call: dict[str, st
     if before is None:
         raise ArgumentError(
             f"{path}: the file is a saved run, not a checkpoint; choose another file (to continue"
-            " the run, pass gbdnn.load(path) in place of the network)"
+            " the run, pass gbdnn.training.read_run(path) in place of the network)"
         )
     for name in call | before:
         if before.get(name) != call.get(name):
@@ -203,7 +257,10 @@ def _content(x: Any, seen: dict[int, Any]) -> str:
 
 
 def _require_name(path: Path) -> None:
-    require_other_ending(path, "load expects a network in this file, not a training run")
+    if of_suffix(path):
+        raise ArgumentError(
+            f"{path}: the suffix is that of a network, not of a training run; choose another name"
+        )
 
 
 def _described(layer: LayerState) -> dict[str, Any]:

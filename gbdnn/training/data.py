@@ -13,7 +13,7 @@ from gbdnn.arrays.sources import DenseRows, as_source, is_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.run import infer_network
 from gbdnn.errors import ArgumentError, ShapeError, naming
-from gbdnn.io.store import features
+from gbdnn.io.store.features import PART
 from gbdnn.training.losses import hits_of, targets_of
 from gbdnn.training.patterns import generator
 
@@ -89,7 +89,7 @@ class StoredInputs:
         self.content = content
         self._room = max(1, memory * rows.nrows // max(1, _COPIES * _nbytes(rows)))
         # Rows read at a time: as many entries as a part of a store has.
-        self._step = max(1, min(1 << 14, features.PART * rows.nrows // max(1, int(rows.nvals))))
+        self._step = max(1, min(1 << 14, PART * rows.nrows // max(1, int(rows.nvals))))
         self._ids = self._following = np.arange(0)
 
     def expect(self, rows: np.ndarray) -> None:

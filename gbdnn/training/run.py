@@ -145,8 +145,8 @@ def states_of(layers: Iterable[TrainableLayer]) -> tuple[LayerState, ...]:
 class TrainingRun:
     """The result of `train`: the trained network, its history, and the state to continue from.
 
-    Pass the run to `train` to continue with the same optimizer and its moments. `gbdnn.save` and
-    `gbdnn.load` store it in a file.
+    Pass the run to `train` to continue with the same optimizer and its moments. `write_run` and
+    `read_run` store it in a file.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ from gbdnn.errors import DivergenceError, NonFiniteError, ShapeError
 from gbdnn.kernels.steps import Steps
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.training.adjustments import StepContext, end_of
-from gbdnn.training.checkpoint import identity, resumed, write_run
+from gbdnn.training.checkpoint import identity, resumed, write_checkpoint
 from gbdnn.training.data import StoredInputs
 from gbdnn.training.losses import compiled_loss
 from gbdnn.training.optimizers import compiled_rule, step_rates
@@ -106,7 +106,7 @@ class Trainer:
                 stopped = self._update_best()
                 self._run = replace(self._run, stopped=stopped)
                 if checkpoint is not None:
-                    write_run(self._run, checkpoint, self._call)
+                    write_checkpoint(self._run, checkpoint, self._call)
                 if self._call_back():  # not stored: the same call goes on from the checkpoint
                     self._run = replace(self._run, stopped=True)
         except KeyboardInterrupt as err:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import ArgumentError, require_kind
-from gbdnn.io.files import require_writable, whole_file
+from gbdnn.io.writing import require_writable, whole_file
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:

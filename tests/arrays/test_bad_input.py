@@ -61,7 +61,7 @@ def test_errors_name_row_and_column_of_the_value(make, dtype, tmp_path):
     A[::7, 0], A[500, 2] = 1, np.nan
     where = "contains nan in row 500, column 2; all values must be finite"
     bad(ValueError, f"^features: {where}", lambda: infer([W.astype(dtype)], make(A)))
-    bad(ValueError, f"^batch 0: {where}", lambda: gbdnn.save(make(A), tmp_path / "X"))
+    bad(ValueError, f"^features: {where}", lambda: gbdnn.io.write_features(make(A), tmp_path / "X"))
     bad(ValueError, f"^weights: {where}", lambda: Layer(make(A)))
     bad(ValueError, f"^layer 1: weights: {where}", lambda: infer([np.eye(600), make(A)], A.T))
     bad(ValueError, f"^Y: {where}", lambda: gbdnn.categories(make(A)))
@@ -76,8 +76,8 @@ def test_errors_name_the_item_of_a_vector(tmp_path):
     bad(ValueError, "^bias: contains nan;", lambda: Layer(W, np.nan))
     bad(ValueError, "^layer 0: bias: contains -inf;", lambda: infer([W], X, bias=-np.inf))
     A = gb.Matrix.from_coo([1, 4], [2, 0], [1.0, np.inf], nrows=5, ncols=3)
-    bad(ValueError, "^matrix: contains inf in row 4, column 0;",
-        lambda: gbdnn.io.write_tsv(A, tmp_path / "A.tsv"))  # fmt: skip
+    bad(ValueError, "^features: contains inf in row 4, column 0;",
+        lambda: gbdnn.io.write_features(A, tmp_path / "A.tsv"))  # fmt: skip
 
 
 def test_overflow_in_the_cast():
@@ -252,8 +252,8 @@ def test_advice_about_an_overflow_is_of_use(dtype, advised):
 
 def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
     A = gb.Matrix.from_dense(np.arange(1.0, 10.0).reshape(3, 3) / 8)
-    gbdnn.save(2 * A, tmp_path / "X")
-    assert gbdnn.load(tmp_path / "X").isequal((2 * A).new(), check_dtype=False)
+    gbdnn.io.write_features(2 * A, tmp_path / "X")
+    assert gbdnn.io.read_features(tmp_path / "X").isequal((2 * A).new(), check_dtype=False)
     assert gbdnn.Layer(A, 2 * gb.Vector.from_dense(np.full(3, 0.25))).bias.tolist() == [0.5] * 3
     for layers, features, name in (([A], A | A, "features"), ([A | A], A, "layer 0: weights")):
         bad(TypeError, f"{name} must be .* a monoid or semiring",

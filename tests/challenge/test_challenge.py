@@ -13,7 +13,7 @@ import gbdnn
 from gbdnn import challenge, errors
 from gbdnn.challenge.problems import training_images
 from gbdnn.challenge.scipy_check import scipy_categories
-from gbdnn.io import write_categories, write_network, write_tsv
+from gbdnn.io import write_categories, write_features
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +36,9 @@ def truth(problem):
 def written(problem, truth, tmp_path_factory):
     """The problem in the official layout."""
     root = tmp_path_factory.mktemp("written")
-    write_network(problem.network, root / "DNN" / "neuron1024")
+    gbdnn.save(problem.network, root / "DNN" / "neuron1024", "tsv")
     (root / "MNIST").mkdir()
-    write_tsv(problem.features, root / "MNIST" / "sparse-images-1024.tsv")
+    write_features(problem.features, root / "MNIST" / "sparse-images-1024.tsv")
     write_categories(truth, root / "DNN" / "neuron1024-l12-categories.tsv")
     return root
 

@@ -8,7 +8,7 @@ import pytest
 from shell import fails, run, well
 
 import gbdnn
-from gbdnn.io import read_categories, write_categories, write_network, write_tsv
+from gbdnn.io import read_categories, write_categories, write_features
 from gbdnn.runtime.cores import cores
 
 COMMANDS = ("challenge", "infer", "train", "generate", "convert", "info")
@@ -25,8 +25,8 @@ def folder(tmp_path_factory):
     truth = scipy_categories(problem.network, problem.features)
     assert 0 < len(truth) < 200
     root = tmp_path_factory.mktemp("files")
-    write_network(problem.network, root / "neuron1024")
-    write_tsv(problem.features, root / "sparse-images-1024.tsv")
+    gbdnn.save(problem.network, root / "neuron1024", "tsv")
+    write_features(problem.features, root / "sparse-images-1024.tsv")
     write_categories(truth, root / "neuron1024-l8-categories.tsv")
     return root
 

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
     np.save(root / "y.npy", labels)
     np.save(root / "short.npy", labels[:-1])
     np.save(root / "reals.npy", labels / 2)
-    gbdnn.save(X, root / "store")
+    gbdnn.io.write_features(X, root / "store")
     gbdnn.save(gbdnn.training.erdos_renyi([64, 32, 10], 0.5), root / "begin")
     return root
 
@@ -141,7 +141,7 @@ def test_patience_keeps_the_best_epoch(folder, tmp_path):
         (["X.npy", "y.npy", "--patience", "3"], "patience"),
         (["X.npy", "y.npy", "--from", "nowhere"], "nowhere"),
         (["X.npy", "y.npy", "-o", "/dev/null/net"], "/dev/null/net"),
-        (["X.npy", "y.npy", "-o", "net.onnx"], "use gbdnn convert for other formats"),
+        (["X.npy", "y.npy", "-o", "net.onnx"], "net.onnx: this is a folder"),
         (["X.npy", "y.npy", "--optimizer", "sgd", "--learning-rate", "1e9"], "epoch 0, layer"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",

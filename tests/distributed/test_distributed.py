@@ -79,7 +79,7 @@ def folder(tmp_path_factory):
     """The case in stores."""
     path = tmp_path_factory.mktemp("stores")
     gbdnn.save(network(CASE.layers), path / "net")
-    gbdnn.save(CASE.X.astype("f4"), path / "X")
+    gbdnn.io.write_features(CASE.X.astype("f4"), path / "X")
     return path
 
 
@@ -96,7 +96,7 @@ def X(folder):
 @pytest.fixture(scope="module")
 def answer(folder):
     """The answer of one process, close to the oracle's."""
-    Y = gbdnn.infer(network(CASE.layers), gbdnn.load(folder / "X"), engine="full")
+    Y = gbdnn.infer(network(CASE.layers), gbdnn.io.read_features(folder / "X"), engine="full")
     np.testing.assert_allclose(Y.to_dense(fill_value=0), CASE.Y, rtol=1e-5, atol=1e-5)
     return Y
 
@@ -126,7 +126,7 @@ def test_equal_answers_of_dask(client, folder, net, X, answer, tmp_path):
     arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--to", "store"]
     address = client.scheduler.address
     shell.well(*arguments, "-o", tmp_path / "Z", "--scheduler", address)
-    assert gbdnn.load(tmp_path / "Z").isequal(answer)
+    assert gbdnn.io.read_features(tmp_path / "Z").isequal(answer)
     with type(client)(address, set_as_default=False) as closed:
         pass
     with pytest.raises(errors.WorkerError, match="the Dask client is closed"):
@@ -171,7 +171,7 @@ def pool(folder, tmp_path):
 def test_equal_answers_of_a_pool_of_mpi(pool, answer, tmp_path):
     done = pool()
     assert (done.stdout.split(), done.returncode) == (["4", "True"], 0), done.stderr
-    assert gbdnn.load(tmp_path / "Y").isequal(answer)
+    assert gbdnn.io.read_features(tmp_path / "Y").isequal(answer)
 
 
 @pytest.mark.parametrize("order", ["given", "hashed"])
@@ -278,7 +278,7 @@ def test_tasks_are_small(net, X, tmp_path):
     executor, records = Pickling(), []
     gbdnn.save(gbdnn.gallery.radixnet(1024, 60, lazy=True), tmp_path / "deep")
     deep = gbdnn.load(tmp_path / "deep", lazy=True)
-    gbdnn.save(np.zeros((8, 1024), "f4"), tmp_path / "zero")
+    gbdnn.io.write_features(np.zeros((8, 1024), "f4"), tmp_path / "zero")
     gbdnn.infer(deep[2:50], gbdnn.io.open_features(tmp_path / "zero"), executor=executor)
     assert max(executor.sizes) < 2000
     # One byte per column index, four per value; at most four per row, in each direction.
@@ -635,7 +635,7 @@ def test_workers_of_the_shell(folder, answer, tmp_path):
     printed = shell.well(*arguments, "-o", tmp_path / "Y", "--to", "store")
     assert "activations of 9000 inputs, " in printed
     assert ", batches: 4, busy for " in printed
-    assert gbdnn.load(tmp_path / "Y").isequal(answer)
+    assert gbdnn.io.read_features(tmp_path / "Y").isequal(answer)
     shell.fails(*arguments, "-o", tmp_path / "Z", "--mpi", match="--mpi")
 
 
@@ -645,7 +645,7 @@ def test_a_pool_of_mpi_in_the_shell(folder, answer, tmp_path):
     launched = ["-m", "mpi4py.futures", "-m", "gbdnn", *arguments, "-o", tmp_path / "Y", "--mpi"]
     done = mpiexec(3, *launched)
     assert done.returncode == 0, done.stderr
-    assert gbdnn.load(tmp_path / "Y").isequal(answer)
+    assert gbdnn.io.read_features(tmp_path / "Y").isequal(answer)
 
 
 def test_the_challenge_on_workers():

@@ -33,7 +33,7 @@ def test_equal_answers(tmp_path):
 def test_a_stored_network(tmp_path):
     gbdnn.save(gbdnn.gallery.radixnet(1024, 30), tmp_path / "net")
     X = features_from_images(np.concatenate([digits()] * 2), 1024)
-    gbdnn.save(X, tmp_path / "X")
+    gbdnn.io.write_features(X, tmp_path / "X")
     outcome = found(3, "stored", tmp_path)
     assert len(outcome) == 4
     for cuts, (equal, reports) in outcome.items():
@@ -130,14 +130,14 @@ def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shell")
     case = oracles.case(5, sizes=(48, 64, 40, 56, 32), inputs=5000, bias="negative vector")
     gbdnn.save(network(case.layers), folder / "net")
-    gbdnn.save(case.X.astype("f4"), folder / "X")
+    gbdnn.io.write_features(case.X.astype("f4"), folder / "X")
     return folder
 
 
 @pytest.fixture(scope="module")
 def answer(small):
     """The answer of one process."""
-    return gbdnn.infer(gbdnn.load(small / "net", lazy=True), gbdnn.load(small / "X"))
+    return gbdnn.infer(gbdnn.load(small / "net", lazy=True), gbdnn.io.read_features(small / "X"))
 
 
 def command(ranks, *arguments):
@@ -150,7 +150,7 @@ def command(ranks, *arguments):
 def test_the_shell(small, answer, tmp_path):
     done = command(3, small / "net", small / "X", "-o", tmp_path / "Y")
     assert (done.returncode, done.stderr) == (0, "")
-    assert gbdnn.load(tmp_path / "Y").isequal(answer, check_dtype=True)
+    assert gbdnn.io.read_features(tmp_path / "Y").isequal(answer, check_dtype=True)
     found = f"activations of 5000 inputs, {answer.nvals} entries"
     assert done.stdout.startswith(f"{tmp_path / 'Y'}: {found}\nengine: auto, kernels ")
     assert len(done.stdout.splitlines()) == 2

@@ -60,14 +60,16 @@ def test_rows_of_any_dtype(dtype, own):
 def test_features_of_a_store_are_cast(engine, tmp_path):
     for dtype in ("FP32", "FP64"):
         X = gb.Matrix.from_dense(CASE.X.astype("f4"), missing_value=0, dtype=dtype)
-        gbdnn.save(X, tmp_path / dtype)
+        gbdnn.io.write_features(X, tmp_path / dtype)
         for own in ("FP32", "FP64"):
-            Y = gbdnn.infer(NET.astype(own), gbdnn.load(tmp_path / dtype), engine=engine)
+            Y = gbdnn.infer(
+                NET.astype(own), gbdnn.io.read_features(tmp_path / dtype), engine=engine
+            )
             expected = gbdnn.infer(NET.astype(own), CASE.X, engine=engine)
             assert Y.isequal(expected, check_dtype=True)
-    gbdnn.save(np.full((3, 24), 1e300), tmp_path / "large")
+    gbdnn.io.write_features(np.full((3, 24), 1e300), tmp_path / "large")
     with pytest.raises(errors.ArgumentError, match=r"1e\+300 in row .* does not fit into float32"):
-        gbdnn.infer(NET, gbdnn.load(tmp_path / "large"), engine=engine)
+        gbdnn.infer(NET, gbdnn.io.read_features(tmp_path / "large"), engine=engine)
 
 
 def test_rows_that_are_not_in_order_are_left_as_they_are():

@@ -494,7 +494,7 @@ def test_a_compiled_network_takes_the_features_of_infer(engine, tmp_path):
     run = gbdnn.compile([W], bias=-0.25, engine=engine)
     expected = np.maximum(X @ W - 0.25, 0)
     A, tensor = gb.Matrix.from_dense(X), torch.from_numpy(X.copy())
-    gbdnn.save(X, tmp_path / "X")
+    gbdnn.io.write_features(X, tmp_path / "X")
     stored = gbdnn.io.open_features(tmp_path / "X")
     rows = [gb.Vector.from_dense(x, missing_value=0) for x in X]
     many = [

@@ -50,8 +50,8 @@ def test_the_same_answers_as_the_array(kind, tmp_path):
         answers = [gbdnn.infer(NET, X), Y, gbdnn.infer(NET, X, executor=executor)]
     assert all(Y.isequal(want) for Y in answers)
     assert gbdnn.graph.infer(NET, X, A).isequal(gbdnn.graph.infer(NET, ROWS, A))
-    gbdnn.save(X, tmp_path / "X")
-    assert gbdnn.load(tmp_path / "X").isequal(gbdnn.infer([], ROWS))
+    gbdnn.io.write_features(X, tmp_path / "X")
+    assert gbdnn.io.read_features(tmp_path / "X").isequal(gbdnn.infer([], ROWS))
     for call in (
         gbdnn.categories, gbdnn.argmax, gbdnn.compile(NET),
         lambda X: gbdnn.graph.propagate(A, X),

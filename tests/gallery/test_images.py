@@ -8,7 +8,8 @@ import pytest
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.io import read_idx, read_tsv
+from gbdnn.io import read_features
+from gbdnn.io.array_files import read_idx
 
 # (down, right): the first offsets of the spiral
 SPIRAL = [(0, 0), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1), (-1, 2)]
@@ -191,7 +192,9 @@ def test_bad_arguments(options, error, message):
 
 @pytest.mark.slow
 def test_the_official_images(data):
-    official = read_tsv(data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv", ncols=1024)
+    official = read_features(
+        data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv", ncols=1024
+    )
     assert (official.shape, official.nvals) == ((1200, 1024), 122_713)
     here = features_from_images(read_idx(data / "mnist" / "train-images-idx3-ubyte.gz"))
     assert here.nvals == 6_374_505  # the entries of the official file

@@ -152,7 +152,7 @@ def test_features_and_memory(shape, own, density, kind, engine, tmp_path, monkey
     rng = np.random.default_rng(0)
     A = oracle.random_graph(rng, 400)
     X = np.where(rng.random((400, shape[0])) < 0.5, rng.normal(size=(400, shape[0])), 0)
-    gbdnn.save(X, tmp_path / "X")
+    gbdnn.io.write_features(X, tmp_path / "X")
     given = {
         "dense": X.copy, "csr": lambda: sp.csr_array(X), "csc": lambda: sp.csc_array(X),
         "Fortran": lambda: np.asfortranarray(X),

@@ -144,7 +144,7 @@ def of_every_kind(X):
 def test_features_of_any_kind(tmp_path):
     A, X, _ = case(5, np.float64)
     X[np.random.default_rng(0).random(X.shape) < 0.5] = 0
-    gbdnn.save(gb.Matrix.from_dense(X, missing_value=0), tmp_path / "X")
+    gbdnn.io.write_features(gb.Matrix.from_dense(X, missing_value=0), tmp_path / "X")
     before, expected = X.copy(), A @ (A @ X)
     for name, given in of_every_kind(X):
         if name == "stored":

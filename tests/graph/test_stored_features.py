@@ -21,7 +21,7 @@ def problem(tmp_path):
     A = rng.random((NODES, NODES)) * (rng.random((NODES, NODES)) < 0.01)
     A[5] = 0
     X = rng.normal(size=(NODES, FEATURES)) * (rng.random((NODES, FEATURES)) < 0.7)
-    gbdnn.save(X, tmp_path / "X")
+    gbdnn.io.write_features(X, tmp_path / "X")
     return A, X, gbdnn.io.open_features(tmp_path / "X")
 
 

@@ -17,9 +17,9 @@ EYE = gb.Matrix.from_dense(np.eye(2), missing_value=0)
 CALLS = [  # the module that cannot be imported, the extra, and a call with a path
     ("scipy.sparse", "files", lambda _: io.to_scipy(NET)),
     ("torch", "torch", lambda _: io.to_torch(NET)),
-    ("onnx", "onnx", lambda path: io.write_onnx(NET, path / "net.onnx")),
-    ("polars", "files", lambda path: io.read_tsv(path / "x.tsv")),
-    ("polars", "files", lambda path: io.write_tsv(EYE, path / "y.tsv")),
+    ("onnx", "onnx", lambda path: gbdnn.save(NET, path / "net.onnx", "onnx")),
+    ("polars", "files", lambda path: io.read_features(path / "x.tsv")),
+    ("polars", "files", lambda path: io.write_features(EYE, path / "y.tsv")),
     ("safetensors", "store", lambda path: gbdnn.save(NET, path / "net")),
     ("safetensors", "store", lambda path: gbdnn.load(path / "store")),
     ("xxhash", "store", lambda path: gbdnn.save(NET, path / "net")),

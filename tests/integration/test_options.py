@@ -17,6 +17,7 @@ import pytest
 
 import gbdnn
 from gbdnn import challenge, errors, gallery, graph, io, sklearn, training
+from gbdnn.io.networks import FORMATS
 
 for _package in ("sklearn", "safetensors", "polars", "matplotlib", "onnx"):
     pytest.importorskip(_package)
@@ -35,8 +36,7 @@ ELSEWHERE = {
     "generate": "takes long: tests/challenge", "scaling": "tests/test_thread_scaling.py",
     "pipeline": "needs ranks of MPI", "plan": "has the options of infer: tests/engine/test_plan.py",
     "Workers": "changes batches: tests/distributed", "from_geometric": "tests/graph",
-    "from_torch": "tests/io", "read_torch": "tests/io", "to_torch": "tests/io",
-    "write_torch": "tests/io",
+    "from_torch": "tests/io", "to_torch": "tests/io",
 }  # fmt: skip
 # Options of many functions: writers replace only with `replace` (tests/io/test_replace.py), and the
 # others change how or whether something is computed; wrong values of them raise
@@ -119,14 +119,7 @@ def new(tmp):
 
 def convert(tmp, **options):
     io.convert(store(tmp, "net", NET), target := new(tmp), **options)
-    return sorted(each.name for each in target.iterdir())
-
-
-def challenge_files(tmp):
-    if not (tmp / "files").exists():
-        (tmp / "files").mkdir()
-        io.write_network(gbdnn.gallery.radixnet(1024, 2), tmp / "files")
-    return tmp / "files"
+    return seen(gbdnn.load(target))
 
 
 def categories(tmp, text="1\n3\n", **options):
@@ -147,26 +140,6 @@ def to_store(tmp, **options):
     return [len(io.open_features(path)._parts), seen(io.open_features(path)), len(calls) > 0]
 
 
-def matrices(tmp, **options):
-    folder = tmp / "market"
-    if not folder.exists():
-        io.write_matrix_market(NET, folder, lossy=True)
-        for path in folder.glob("*bias*"):
-            path.unlink()
-    return seen(io.read_matrix_market(folder, **options))
-
-
-def onnx(tmp, **options):
-    path = tmp / "net.onnx"
-    io.write_onnx(NET, path)
-    return seen(io.read_onnx(path, **options))
-
-
-def lossy(writer):
-    """A network with options that the format does not store."""
-    return writing(writer, gbdnn.Network([gbdnn.Layer(np.eye(1024), -0.1, clip=2.0)]))
-
-
 def writing(writer, what):
     def call(tmp, **options):
         writer(what, new(tmp), **options)
@@ -174,9 +147,24 @@ def writing(writer, what):
     return call
 
 
+def saved(tmp, **options):
+    """The kind of a file or folder; a network that tsv does not store."""
+    net = gbdnn.Network([gbdnn.Layer(np.eye(1024), -0.1, clip=2.0)])
+    gbdnn.save(net, path := new(tmp), **options)
+    return sorted(each.name[:2] for each in path.iterdir()) if path.is_dir() else "file"
+
+
+def written(writer, what):
+    def call(tmp, **options):
+        name = "y.txt" if writer is io.write_labels else "y"
+        writer(what, tmp / name, **{"format": "tsv"} | options if name == "y.txt" else options)
+        return (tmp / name).is_dir() or (tmp / name).read_bytes()
+
+    return call
+
+
 def write_features(tmp, **options):
-    batches = [X] if "ncols" not in options else []
-    io.write_features(batches, path := new(tmp), **options)
+    io.write_features([X], path := new(tmp), **options)
     return seen(io.open_features(path))
 
 
@@ -280,6 +268,13 @@ FITTING = {
     "callback": stop, "random_state": 1, "dtype": "FP64",
 }  # fmt: skip
 
+# Of networks that are read; most of them do not apply to a store.
+OF_SOURCES = {
+    "layers": 1, "dtype": "FP64", "neurons": 1000, "prefix": "other", "bias": -0.5,
+    "bias_rule": "entries", "activation": "relu", "clip": 0.5, "last_activation": "identity",
+    "format": "tsv",
+}  # fmt: skip
+
 # By function: a call, and for each option another value, or a dict of several options: these and
 # the call without the first of them are compared.
 TABLE = {
@@ -311,15 +306,17 @@ TABLE = {
          "callback": WATCH},
     ),
     "load": (
-        watching(lambda tmp, **options: seen(gbdnn.load(
-            challenge_files(tmp) if "neurons" in options else store(tmp, "net", NET), **options))),
-        {"lazy": True, "progress": {"progress": WATCH, "neurons": 1024}},
+        watching(lambda tmp, **options: seen(gbdnn.load(store(tmp, "net", NET), **options))),
+        OF_SOURCES | {"lazy": True, "progress": WATCH},
     ),
     "radixnet": (
         lambda **options: seen(gbdnn.gallery.radixnet(1024, 8, **options)),
         {"seed": 1, "dtype": "FP64", "lazy": True},
     ),
-    "save": (watching(writing(gbdnn.save, NET)), {"progress": WATCH}),
+    "save": (
+        watching(saved),
+        {"format": "onnx", "progress": WATCH, "lossy": {"lossy": True, "format": "tsv"}},
+    ),
     "train": (
         checkpointed,
         {"sample_weight": np.arange(40), "epochs": 3, "batch_size": 7, "optimizer": "sgd",
@@ -335,13 +332,7 @@ TABLE = {
     ),
     "convert": (
         watching(convert),
-        {"to": "matrix-market", "lossy": {"lossy": "x"}, "progress": WATCH},
-    ),
-    "iter_layers": (
-        watching(lambda tmp, **options: seen(
-            list(io.iter_layers(challenge_files(tmp), 1024, **options)))),
-        {"layers": 1, "bias": -0.5, "bias_rule": "all", "clip": None, "dtype": "FP64",
-         "progress": WATCH},
+        {"to": "matrix-market", "lossy": {"lossy": "x"}, "progress": WATCH} | OF_SOURCES,
     ),
     "read_categories": (
         categories, {"ninputs": 2, "allow_empty": {"allow_empty": True, "text": ""}},
@@ -350,23 +341,11 @@ TABLE = {
         lambda tmp, **options: seen(io.read_features(table(tmp), **options)),
         {"nrows": 5, "ncols": 7, "dtype": "FP64"},
     ),
-    "read_matrix_market": (
-        matrices,
-        {"prefix": "other", "bias": -0.5, "bias_rule": "entries", "clip": 1.0,
-         "last_activation": "identity", "dtype": "FP64"},
-    ),
-    "read_onnx": (onnx, {"dtype": "FP64"}),
-    "read_tsv": (
-        lambda tmp, **options: [
-            seen(found := io.read_tsv(table(tmp), **options)), found.ss.orientation
-        ],
-        {"nrows": 5, "ncols": 7, "dtype": "FP64", "orientation": "columnwise"},
-    ),
     "write_features": (
-        watching(write_features), {"ncols": 6, "dtype": "FP64", "progress": WATCH},
+        watching(write_features), {"format": "npy", "dtype": "FP64", "progress": WATCH},
     ),
-    "write_matrix_market": (lossy(io.write_matrix_market), {"lossy": True}),
-    "write_network": (lossy(io.write_network), {"lossy": True}),
+    "write_categories": (written(io.write_categories, [1, 3]), {"format": "tsv"}),
+    "write_labels": (written(io.write_labels, [1, 3]), {"format": "npy"}),
     "features_from_images": (
         lambda **options: seen(gallery.features_from_images(
             np.arange(2 * 20 * 30).reshape(2, 20, 30) % 256, **options)),
@@ -453,25 +432,21 @@ TABLE = {
 FILES = {
     "npy": lambda path: np.save(path, X), "npz": lambda path: np.savez(path, X),
     "sparse npz": lambda path: _sparse().save_npz(path, _sparse().csr_array(X)),
-    "mtx": lambda path: io.write_matrix_market(gbdnn.Network([W0]), path, lossy=True),
-    "tsv": lambda path: io.write_tsv(gb.Matrix.from_dense(X), path),
+    "mtx": lambda path: gbdnn.save(gbdnn.Network([W0]), path, "matrix-market", lossy=True),
+    "tsv": lambda path: io.write_features(gb.Matrix.from_dense(X), path),
     "IDX of bytes": lambda path: path.write_bytes(b"\0\0\x08\2\0\0\0\1\0\0\0\6" + b"123456"),
     "IDX": lambda path: path.write_bytes(b"\0\0\x0d\2\0\0\0\1\0\0\0\1" + b"\x3f\x80\0\0"),
-    "store": lambda path: gbdnn.save(X, path),
+    "store": lambda path: gbdnn.io.write_features(X, path),
 }  # fmt: skip
 OF_FEATURES = {"dtype": "FP64", "nrows": 7, "ncols": 7}
 NETWORKS = {
     "store": lambda path: gbdnn.save(NET, path),
-    "tsv": lambda path: io.write_network(gbdnn.gallery.radixnet(1024, 2), path),
-    "matrix-market": lambda path: io.write_matrix_market(NET, path, lossy=True),
-    "onnx": lambda path: io.write_onnx(NET, path),
-    "torch": lambda path: io.write_torch(NET, path, lossy=True),
+    "tsv": lambda path: gbdnn.save(gbdnn.gallery.radixnet(1024, 2), path, "tsv"),
+    "matrix-market": lambda path: gbdnn.save(NET, path, "matrix-market", lossy=True),
+    "onnx": lambda path: gbdnn.save(NET, path, "onnx"),
+    "torch": lambda path: gbdnn.save(NET, path, "torch", lossy=True),
 }
-OF_NETWORKS = {
-    "layers": 1, "dtype": "FP64", "neurons": 1000, "prefix": "other", "bias": -0.5,
-    "bias_rule": "entries", "activation": "relu", "clip": 0.5, "last_activation": "identity",
-    "logits": True, "format": "store", "lazy": True, "progress": WATCH,
-}  # fmt: skip
+OF_NETWORKS = OF_SOURCES | {"logits": True, "format": "store", "lazy": True, "progress": WATCH}
 OTHERWISE = {"torch": {"activation": "identity", "last_activation": "relu"},
              "tsv": {"bias_rule": "all"}}  # fmt: skip
 # What makes no difference to these files, or to an answer.
@@ -581,8 +556,8 @@ def test_an_option_changes_what_is_observed_or_raises(name, option, tmp_path):
 
 
 def test_every_kind_of_file_has_an_entry():
-    assert set(NETWORKS) == set(gbdnn.io.formats.FORMATS)
-    given = {name for form in gbdnn.io.formats.FORMATS.values() for name in form.options.split()}
+    assert set(NETWORKS) == set(FORMATS)
+    given = {name for form in FORMATS.values() for name in form.options.split()}
     given |= {"layers", "dtype", "format", *inspect.signature(gbdnn.load).parameters}
     assert set(OF_NETWORKS) | IN_GENERAL >= given - {"path", "options"}
     known = {"path", *IN_GENERAL}

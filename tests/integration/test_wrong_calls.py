@@ -44,7 +44,7 @@ KINDS = {
     "dead": [*WHOLES[:-1], -2],
     "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
     "batch": WHOLES, "seed": WHOLES, "workers": WHOLES, "ahead": WHOLES,
-    "clip": [*NUMBERS, True, 0, -1, np.inf], "weight": NUMBERS,
+    "clip": [*NUMBERS, True, 0, -1], "weight": NUMBERS,
     "threshold": NUMBERS, "gain": NUMBERS, "lowest_bias": NUMBERS, "highest_bias": NUMBERS,
     "bias": ["1", object(), 1j, float("nan"), {}], "bias_rule": NAMES, "activation": NAMES,
     "last_activation": NAMES, "engine": NAMES, "deduplicate": ["no", 3, [], object(), np.ones(2)],
@@ -65,6 +65,7 @@ KINDS = {
     "Y": MATRICES, "features": MATRICES, "weights": MATRICES, "matrix": [*MATRICES[:5], W],
     "batches": [3, None, object(), X, [3], [None]],
     "x": [3, None, "x", object(), {}, [3], np.ones(3)],
+    "labels": [3, object(), "x", [1.5], [[1]], [-1], [None]],
     "rows": [object(), "x", [1.5], [[1]], [-1], [0, 0], [None]],
     "dtype": DTYPES, "systems": [3, None, "x", [3], [["2"]], [[]], object(), [[1.5]]],
     "widths": [3, "x", [1.5], object()], "infos": [3, None, [3], "x"],
@@ -103,6 +104,7 @@ BY_NAME = {
     ("neurons", "plot"): ["x", 1.5, object(), {}, -1],
     ("images", "pixels"): [3, None, "x", object(), np.ones(3), np.full((1, 2, 2), "a"), [[1], 2]],
     ("stats", "callback"): FUNCTIONS[:2], ("inputs", "flag"): FLAGS, ("net", "layers"): LAYERS,
+    ("features", "written"): [*MATRICES[:4], *MATRICES[6:]],
     ("weight", "attribute"): [], ("source", "path"): PATHS,
 }  # fmt: skip
 
@@ -121,15 +123,15 @@ def calls(tmp_path_factory):
     folder = tmp_path_factory.mktemp("calls")
     net = gbdnn.Network([gbdnn.Layer(W, -0.25, clip=1), gbdnn.Layer(W)])
     square, layer = gbdnn.gallery.radixnet(1024, 1), net[0]
-    io.write_network(square, folder / "DNN" / "neuron1024", lossy=True)
-    io.write_matrix_market(net, folder / "mm", lossy=True)
+    gbdnn.save(square, folder / "DNN" / "neuron1024", "tsv", lossy=True)
+    gbdnn.save(net, folder / "mm", "matrix-market", lossy=True)
     gbdnn.save(net, folder / "net")
-    gbdnn.save(X, folder / "X")
-    io.write_tsv(gbdnn.infer([W], X), folder / "x.tsv")
+    gbdnn.io.write_features(X, folder / "X")
+    io.write_features(gbdnn.infer([W], X), folder / "x.tsv")
     (folder / "MNIST").mkdir()
     images = gbdnn.gallery.digits()[:20]
     features = gbdnn.gallery.features_from_images(images)
-    io.write_tsv(features, folder / "MNIST/sparse-images-1024.tsv")
+    io.write_features(features, folder / "MNIST/sparse-images-1024.tsv")
     ids = folder / "neuron1024-l1-categories.tsv"
     io.write_categories([0, 2], ids)
     (folder / "x.idx").write_bytes(b"\0\0\x08\x01\0\0\0\x01\5")
@@ -163,29 +165,25 @@ def calls(tmp_path_factory):
         right(lambda layers, batches, **rest: list(gbdnn.infer_batches(layers, batches, **rest)),
               lists, like=gbdnn.infer, layers=[W], batches=[X]),
         right(gbdnn.infer_to_store, lists, layers=[W], features=X, path=folder / "Y"),
-        right(gbdnn.load, path=folder / "net", format="store"),
-        right(io.convert, {"source": "path"}, source=folder / "net", target=folder / "h"),
+        right(gbdnn.load, deep, path=folder / "net", format="store"),
+        right(io.convert, deep | {"source": "path"}, source=folder / "net", target=folder / "h"),
         right(gbdnn.per_layer, deep, stats=stats),
         right(gbdnn.gallery.radix_layers, systems=[[2, 2]]),
         right(gbdnn.gallery.radixnet, deep, neurons=1024, layers=1),
-        right(gbdnn.save, x=net, path=folder / "save"),
+        right(gbdnn.save, lists, layers=[W], path=folder / "save"),
         right(gbdnn.train, net=net, X=X, y=np.ones((3, 4)), epochs=1, checkpoint=folder / "run"),
         right(stored.sparse_rows, start=0, stop=2),
         right(stored.batches, inputs=2),
-        right(io.iter_layers, deep, directory=folder, neurons=1024, layers=1),
+        right(gbdnn.load, deep, path=folder / "mm", prefix="n4-l", clip=1.0),
+        right(gbdnn.load, deep, path=folder / "DNN", neurons=1024),
         right(io.open_features, path=folder / "X"),
         right(io.read_categories, path=ids),
         right(io.read_features, path=folder / "x.tsv"),
         right(io.read_labels, path=folder / "x.idx"),
-        right(io.read_idx, path=folder / "x.idx"),
-        right(io.read_matrix_market, paths=folder / "mm", prefix="n4-l"),
-        right(io.read_tsv, path=folder / "x.tsv"),
         right(io.to_scipy, net=net),
         right(io.write_categories, rows=[1], path=folder / "c"),
-        right(io.write_features, batches=[X], path=folder / "d"),
-        right(io.write_matrix_market, net=net, directory=folder / "e", lossy=True),
-        right(io.write_network, net=net, directory=folder / "f", lossy=True),
-        right(io.write_tsv, matrix=gbdnn.infer([W], X), path=folder / "g"),
+        right(io.write_features, {"features": "written"}, features=X, path=folder / "d"),
+        right(io.write_labels, labels=[1], path=folder / "y.csv"),
         right(gbdnn.gallery.features_from_images, {"images": "pixels"}, images=images[:2]),
         right(gbdnn.challenge.generate, deep, layers=1, inputs=2),
         right(gbdnn.challenge.load, deep, directory=folder, neurons=1024, layers=1, inputs=3),
@@ -212,17 +210,15 @@ def calls(tmp_path_factory):
             small = {"hidden_layer_sizes": (3,), "density": 0.5, "epochs": 1}
             found.append(right(partial(fitted, kind), like=kind, **small))
     if importlib.util.find_spec("torch"):
-        path = folder / "net.pt"
-        io.write_torch(net, path, lossy=True)  # to be read, in whatever order tests run
+        gbdnn.save(net, path := folder / "net.pt", lossy=True)
         found += [
             right(io.from_torch, source={"a.weight": W}, activation="relu"),
             right(io.to_torch, net=net),
-            right(io.write_torch, net=net, path=path, lossy=True),
-            right(io.read_torch, path=path, activation="relu"),
+            right(gbdnn.load, deep, path=path, activation="relu"),
         ]
     if importlib.util.find_spec("onnx"):
-        path = folder / "net.onnx"
-        found += [right(io.write_onnx, net=net, path=path), right(io.read_onnx, path=path)]
+        gbdnn.save(net, path := folder / "net.onnx")
+        found.append(right(gbdnn.load, deep, path=path))
     if importlib.util.find_spec("matplotlib"):
         pytest.importorskip("matplotlib").use("agg")
         trained = gbdnn.train(net, X, np.ones((3, 4)), epochs=1)
@@ -285,10 +281,10 @@ SAYS = {
 def test_an_address_is_no_path(tmp_path, monkeypatch):
     """Neither read nor written: a folder ``memory:`` would be made, in this folder."""
     monkeypatch.chdir(tmp_path)
-    for call in (gbdnn.load, lambda path: gbdnn.save(X, path)):
+    for call in (gbdnn.load, lambda path: gbdnn.io.write_features(X, path)):
         for address in ("s3://bucket/net", Path("gs://bucket/net")):
             with pytest.raises(errors.ArgumentError, match=r"is a URL.*Object stores"):
                 call(address)
     assert not list(tmp_path.iterdir())
-    gbdnn.save(X, "run:3")  # a name with a colon is a name
-    assert gbdnn.load("run:3").nvals == X.size
+    gbdnn.io.write_features(X, "run:3")  # a name with a colon is a name
+    assert io.read_features("run:3").nvals == X.size

@@ -12,7 +12,6 @@ import pytest
 import scipy.sparse as sp
 
 import gbdnn
-from gbdnn import io
 from gbdnn.errors import ReadError
 
 E = np.eye(4)
@@ -39,7 +38,7 @@ def test_no_neurons(engine, make, inputs, tmp_path):
 
 
 def test_a_bias_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
-    io.write_matrix_market(gbdnn.Network([gbdnn.Layer(E, -1.0)]), tmp_path)
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(E, -1.0)]), tmp_path, "matrix-market")
     stat = os.stat
 
     def failing(path, *args, **options):
@@ -49,7 +48,7 @@ def test_a_bias_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "stat", failing)
     with pytest.raises(ReadError, match=r"n4-l1-bias.mtx: cannot be read: Input/output error"):
-        io.read_matrix_market(tmp_path)
+        gbdnn.load(tmp_path, "matrix-market")
 
 
 def test_a_checkpoint_that_cannot_be_read_is_not_written_anew(tmp_path, monkeypatch):

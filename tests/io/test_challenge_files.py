@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import gbdnn
 from gbdnn import Layer, Network
 from gbdnn.errors import (
     ArgumentError,
@@ -19,9 +20,9 @@ from gbdnn.errors import (
     OutputError,
     ShapeError,
 )
-from gbdnn.io import iter_layers, write_network
+from gbdnn.io import read_categories, read_features, write_categories, write_features
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
-from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
+from gbdnn.io.challenge.network import iter_layers
 
 TYPES = {"FP32": np.float32, "FP64": np.float64}
 # tmp_path is one folder for all examples; each writes its file anew.
@@ -101,16 +102,15 @@ def test_read_what_was_written(file, dtype, drawn, held):
     shape, items = drawn.draw(matrices(dtype))
     A = to_matrix(shape, items, dtype, held)
     before = entries(A)
-    write_tsv(A, file, replace=True)
+    write_features(A, file, replace=True)
     assert entries(A) == before
     assert A.ss.orientation == held
-    for orientation in ["rowwise", "columnwise"]:
-        B = read_tsv(file, nrows=shape[0], ncols=shape[1], dtype=dtype, orientation=orientation)
-        assert (B.shape, B.dtype) == (shape, dtype)
-        assert entries(B) == before
-        assert B.ss.orientation == orientation
-        if len(set(before.values())) == 1 and gb.ss.about["library_version"] < (10,):
-            assert B.ss.is_iso
+    B = read_features(file, nrows=shape[0], ncols=shape[1], dtype=dtype)
+    assert (B.shape, B.dtype) == (shape, dtype)
+    assert entries(B) == before
+    assert B.ss.orientation == "rowwise"
+    if len(set(before.values())) == 1 and gb.ss.about["library_version"] < (10,):
+        assert B.ss.is_iso
     written = parse(file.read_text())
     assert {place: TYPES[dtype](x) for place, x in nonzero(written).items()} == items
     assert list(written) == sorted(written)
@@ -125,8 +125,8 @@ def test_bits_of_extreme_values(file, dtype):
     values = np.concatenate([np.array(extreme, kind), bits.view(kind).ravel()])
     values = values[np.isfinite(values) & (values != 0)]
     A = gb.Matrix.from_coo(np.arange(values.size) // 100, np.arange(values.size) % 100, values)
-    write_tsv(A, file)
-    B = read_tsv(file, dtype=dtype)
+    write_features(A, file)
+    B = read_features(file, dtype=dtype)
     assert B.to_coo()[2].tobytes() == values.tobytes()
 
 
@@ -135,14 +135,14 @@ def test_fp32_is_rounded_once(file):
     above = "1.000000059604644775390626"
     for row in ("1", "0" * 50 + "1"):  # many zeros in an index change nothing
         file.write_text(f"{row}\t1\t{above}\n1\t2\t0.5\n")
-        assert read_tsv(file)[0, 0].new().value == np.nextafter(np.float32(1), np.float32(2))
+        assert read_features(file)[0, 0].new().value == np.nextafter(np.float32(1), np.float32(2))
 
 
 @pytest.mark.parametrize("dtype", ["BOOL", "INT8", "INT64", "UINT8", "UINT64"])
 def test_integers_and_bool(file, dtype):
     A = gb.Matrix.from_coo([0, 2], [1, 0], [1, 1], dtype=dtype, nrows=3, ncols=2)
-    write_tsv(A, file)
-    assert file.read_text() == "1\t2\t1\n3\t1\t1\n"
+    write_features(A, file)
+    assert file.read_text() == "1\t2\t1.0\n3\t1\t1.0\n"
 
 
 @pytest.mark.parametrize("dtype", ["BOOL", "INT32", "FP32", "FP64"])
@@ -151,10 +151,10 @@ def test_no_entries_keep_the_shape(file, dtype, zeros):
     A = gb.Matrix(dtype, 5, 7)
     if zeros:
         A[1, 1] = 0
-    write_tsv(A, file)
+    write_features(A, file)
     assert file.read_text() == "5\t7\t0\n"
     for shape in [{}, {"nrows": 5, "ncols": 7}]:
-        B = read_tsv(file, **shape)
+        B = read_features(file, **shape)
         assert (B.shape, B.nvals) == ((5, 7), 0)
 
 
@@ -163,22 +163,21 @@ def test_pending_work_and_dense_formats(file):
     A(accum=gb.binary.plus) << 1.5  # full
     del A[1, 1]
     A[0, 0] = 2.5
-    write_tsv(A, file)
+    write_features(A, file)
     assert len(parse(file.read_text())) == 8
-    assert read_tsv(file, dtype="FP64").isequal(A)
+    assert read_features(file, dtype="FP64").isequal(A)
 
 
 def test_huge_indices(file):
     file.write_text(f"{2**60}\t1\t1\n1\t{2**60}\t2\n")
-    for orientation in ["rowwise", "columnwise"]:
-        A = read_tsv(file, orientation=orientation)
-        assert A.shape == (2**60, 2**60)
-        assert set(entries(A)) == {(2**60 - 1, 0), (0, 2**60 - 1)}
+    A = read_features(file)
+    assert A.shape == (2**60, 2**60)
+    assert set(entries(A)) == {(2**60 - 1, 0), (0, 2**60 - 1)}
 
 
 def test_the_content_shows_the_compression_not_the_name(tmp_path):
     (tmp_path / "name.gz").write_text("2\t1\t0.5\n")
-    assert read_tsv(tmp_path / "name.gz").shape == (2, 1)
+    assert read_features(tmp_path / "name.gz").shape == (2, 1)
 
 
 # --- bad files: the message names file and line
@@ -210,7 +209,7 @@ def test_bad_line(file, text, line, message):
     for content in (text.encode(), gzip.compress(text.encode())):
         file.write_bytes(content)
         with pytest.raises(FormatError, match=rf"some\.tsv, line {line}: .*{message}") as caught:
-            read_tsv(file)
+            read_features(file)
         assert len(str(caught.value)) < 300 + len(str(file))
 
 
@@ -219,13 +218,13 @@ def test_a_long_file(file, monkeypatch):
     monkeypatch.setattr("gbdnn.io.challenge.table._PIECE", 1 << 14)
     n = 5_000
     A = gb.Matrix.from_coo(np.arange(n), np.arange(n) % 4, np.arange(n) % 7 + 0.5)
-    write_tsv(A, file)
-    assert read_tsv(file, dtype="FP64").isequal(A)
+    write_features(A, file)
+    assert read_features(file, dtype="FP64").isequal(A)
     lines = file.read_bytes().splitlines(keepends=True)
     lines[n - 9] = b"1\tx\t1\n"
     file.write_bytes(b"".join(lines))
     with pytest.raises(FormatError, match=rf"some\.tsv, line {n - 8}: the column 'x'"):
-        read_tsv(file)
+        read_features(file)
 
 
 @pytest.mark.parametrize(
@@ -237,16 +236,16 @@ def test_a_long_file(file, monkeypatch):
 )
 def test_index_past_the_shape(file, shape, message):
     file.write_text("1\t4\t1\n3\t1\t1\n1\t5\t1\n")
-    assert read_tsv(file, nrows=3, ncols=5).shape == (3, 5)
+    assert read_features(file, nrows=3, ncols=5).shape == (3, 5)
     with pytest.raises(FormatError, match=rf"some\.tsv, {message}"):
-        read_tsv(file, **shape)
+        read_features(file, **shape)
 
 
 @pytest.mark.parametrize("end", ["2\t1\t6.25e-0", "2\t1", "2", "2\t1\t6.25e-02\r"])
 def test_truncated_in_a_line(file, end):
     file.write_text("1\t1\t6.25e-02\n" + end, newline="")
     with pytest.raises(FormatError, match=r"some\.tsv: the file ends inside line 2"):
-        read_tsv(file)
+        read_features(file)
 
 
 # --- the readers agree with a line parser that shares nothing with them
@@ -276,9 +275,9 @@ def test_accepts_what_a_line_parser_accepts(file, text):
     file.write_bytes(text.encode())
     if expected is None:
         with pytest.raises(FormatError):
-            read_tsv(file, dtype="FP64")
+            read_features(file, dtype="FP64")
     else:
-        A = read_tsv(file, dtype="FP64")
+        A = read_features(file, dtype="FP64")
         found = {place: np.frombuffer(bits)[0] for place, bits in entries(A).items()}
         assert found == nonzero(expected)
         assert A.shape == tuple(max(place[k] for place in expected) + 1 for k in (0, 1))
@@ -290,12 +289,12 @@ def test_accepts_what_a_line_parser_accepts(file, text):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_write_refuses_what_read_would(file, bad):
     file.write_text("1\t1\t1\n")
-    with pytest.raises(ArgumentError, match=f"matrix: contains {bad} in row 1, column 1"):
-        write_tsv(gb.Matrix.from_coo([0, 1], [0, 1], [1.0, bad]), file)
-    with pytest.raises(ArgumentTypeError, match="FC64"):
-        write_tsv(gb.Matrix.from_coo([0], [0], [1j]), file)
+    with pytest.raises(ArgumentError, match=f"features: contains {bad} in row 1, column 1"):
+        write_features(gb.Matrix.from_coo([0, 1], [0, 1], [1.0, bad]), file)
+    with pytest.raises(ArgumentTypeError, match="complex128"):
+        write_features(gb.Matrix.from_coo([0], [0], [1j]), file)
     with pytest.raises(ArgumentError, match="at least one row and one column"):
-        write_tsv(gb.Matrix("FP32", 0, 3), file)
+        write_features(gb.Matrix("FP32", 0, 3), file)
     assert file.read_text() == "1\t1\t1\n"
 
 
@@ -422,16 +421,14 @@ def test_network_round_trip(tmp_path):
     count = 11
     net = random_network(count)
     folder = tmp_path / "new" / "neuron16"
-    write_network(net, folder, lossy=True)
+    gbdnn.save(net, folder, "tsv", lossy=True)
     assert {x.name for x in folder.iterdir()} == {f"n16-l{k}.tsv" for k in range(1, count + 1)}
     calls = []
-    root = tmp_path / "new"
-    layers = iter_layers(root, 16, bias=-0.3, progress=lambda *x: calls.append(x))
-    found = Network(layers)
+    found = gbdnn.load(tmp_path / "new", bias=-0.3, progress=lambda *x: calls.append(x))
     assert calls == [(k, count) for k in range(1, count + 1)]
     assert [x.weights.ss.orientation for x in found] == ["columnwise"] * count
     assert found.isequal(net)
-    assert [x.dtype for x in iter_layers(root, 16, 1, bias=0.0, dtype="FP64")] == [np.float64]
+    assert gbdnn.load(tmp_path / "new", layers=1, bias=0.0, dtype="FP64").dtype == np.float64
 
 
 def test_iter_layers_looks_for_files_at_once_and_reads_when_asked(tmp_path):
@@ -455,19 +452,18 @@ def test_iter_layers_of_a_relative_path(tmp_path, monkeypatch):
     assert [x.edges for x in layers] == [1]
 
 
-def test_write_network_refuses_a_mixture(tmp_path):
-    write_network(random_network(3), tmp_path, lossy=True)
+def test_a_folder_with_other_files_is_never_written(tmp_path):
+    gbdnn.save(random_network(3), tmp_path, "tsv", lossy=True)
     before = (tmp_path / "n16-l1.tsv").read_bytes()
-    message = "contains layers 3 to 3 of another network of 16 neurons, but this one has 2 layers"
-    with pytest.raises(OutputError, match=message):
-        write_network(random_network(2), tmp_path, lossy=True)
+    for replace in (False, True):
+        with pytest.raises(OutputError, match="the folder is not empty; choose another path"):
+            gbdnn.save(random_network(2), tmp_path, "tsv", lossy=True, replace=replace)
     assert (tmp_path / "n16-l1.tsv").read_bytes() == before
-    write_network(random_network(3), tmp_path, lossy=True, replace=True)
 
 
 def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):
     square = Layer(np.eye(3))
     net = Network([square, square, Layer(np.ones((3, 2)))])
     with pytest.raises(ShapeError, match="layer 2: weights are 3 x 2, not 3 x 3"):
-        write_network(net, tmp_path / "net", lossy=True)
+        gbdnn.save(net, tmp_path / "net", "tsv", lossy=True)
     assert list(tmp_path.iterdir()) == []

@@ -163,7 +163,7 @@ def test_what_is_none_of_the_other_formats_is_tab_separated(tmp_path):
     [
         (b"1\n2_0\n", "line 2: '2_0' is not a nonnegative integer"),
         (b"1\n2", "ends inside a line"),
-        (saved(np.array([1, -2])), "label -2 is negative"),
+        (saved(np.array([1, -2])), "labels must not be negative, as -2"),
         (saved(np.array([1.0])), "labels must be integers, not float64"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gbdnn.errors import FormatError, OutputError
-from gbdnn.io.files import require_writable, whole_file, whole_folder
+from gbdnn.io.writing import require_writable, whole_file, whole_folder
 
 
 def write(path, content, then=None):
@@ -146,7 +146,7 @@ def test_a_fifo_is_written_directly(tmp_path):
 
 
 STREAM = """
-from gbdnn.io.files import whole_file
+from gbdnn.io.writing import whole_file
 print("before", flush=True)
 with whole_file("/dev/stdout") as file:
     file.write(b"new\\n")

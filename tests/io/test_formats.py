@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import graphblas as gb
 import numpy as np
 import pytest
 from shell import python
@@ -55,13 +56,12 @@ def test_what_a_format_cannot_store_is_named(tmp_path):
     assert lost("identity", "matrix-market") == ["the activation identity (layer 1)"]
 
 
-WRITERS = {
-    "torch": io.write_torch, "matrix-market": io.write_matrix_market, "tsv": io.write_network,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    "form", [pytest.param(x, marks=[pytest.mark.frameworks] * (x == "torch")) for x in WRITERS]
+    "form",
+    [
+        pytest.param(x, marks=[pytest.mark.frameworks] * (x == "torch"))
+        for x in ("torch", "matrix-market", "tsv")
+    ],
 )
 @pytest.mark.parametrize(
     ("net", "restoring"),
@@ -79,11 +79,11 @@ def test_writers_drop_nothing_in_silence(form, net, restoring, tmp_path):
         pytest.importorskip("torch")
     path = tmp_path / ("net.pt" if form == "torch" else "files")
     with pytest.raises(errors.ArgumentError, match=r"cannot store .*Pass lossy=True") as error:
-        WRITERS[form](net, path)
+        gbdnn.save(net, path, form)
     assert not path.exists()
     advised = re.findall(r"(\w+)=", str(error.value).partition("lossy=True")[2])
     assert bool(advised) == (restoring and (form != "tsv" or len(net) == 2))
-    WRITERS[form](net, path, lossy=True)
+    gbdnn.save(net, path, form, lossy=True)
     if advised:
         given = {"clip": 6, "last_activation": net[-1].activation, "bias": 0, "dtype": "FP64"}
         given |= {"bias_rule": "all"}
@@ -110,6 +110,7 @@ for wrong in (
     lambda: io.convert(folder + "/net", folder + "/b.toy"),
     lambda: gbdnn.load(folder + "/a.toy", bias=1.0),
     lambda: gbdnn.save(net, folder + "/c.toy"),
+    lambda: gbdnn.save(net, folder + "/c.toy", "store"),
 ):
     try:
         wrong()
@@ -138,18 +139,130 @@ def test_a_format_is_one_file(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "b.toy: the format toy cannot store clip 2 (layer 0)" in done.stdout
     assert "bias= does not apply to the format toy" in done.stdout
-    assert "use gbdnn.io.write_toy" in done.stdout
+    assert "c.toy: the format toy cannot store clip 2 (layer 0)" in done.stdout
+    assert "c.toy: format=store does not match the suffix, which is that of toy" in done.stdout
     assert "torch|toy" in done.stdout
     assert "toy (inf)" in " ".join(done.stdout.split())
 
 
 def test_options_of_stores_do_not_apply_to_other_formats(tmp_path):
     pytest.importorskip("onnx")
-    io.write_onnx(gbdnn.Network([np.eye(3)]), tmp_path / "net.onnx")
-    io.write_network(gbdnn.gallery.radixnet(1024, 1), tmp_path / "files")
-    gbdnn.save(gbdnn.train([np.eye(3)], np.eye(3), np.arange(3), epochs=1), tmp_path / "run")
-    for name in ("net.onnx", "files", "run"):
+    gbdnn.save(gbdnn.Network([np.eye(3)]), tmp_path / "net.onnx")
+    gbdnn.save(gbdnn.gallery.radixnet(1024, 1), tmp_path / "files", "tsv")
+    for name in ("net.onnx", "files"):
         for option in ({"lazy": True}, {"verify": False}):
-            with pytest.raises(errors.ArgumentError, match="apply only to stores, not to a"):
+            with pytest.raises(errors.ArgumentError, match="= does not apply to the format"):
                 gbdnn.load(tmp_path / name, **option)
         gbdnn.load(tmp_path / name, lazy=False)
+
+
+def test_a_training_run_is_no_network(tmp_path):
+    run = gbdnn.train([np.eye(3)], np.eye(3), np.arange(3), epochs=1)
+    gbdnn.training.write_run(run, tmp_path / "run")
+    with pytest.raises(errors.FormatError, match=r"training run; use gbdnn\.training\.read_run"):
+        gbdnn.load(tmp_path / "run")
+
+
+NET = gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)])
+WRITERS = {
+    "save": lambda path, form, folder: gbdnn.save(NET, path, form, lossy=True),
+    "convert": lambda path, form, folder: io.convert(folder / "net", path, to=form, lossy=True),
+    "write_features": lambda path, form, folder: io.write_features(np.eye(3), path, form),
+    "convert features": lambda path, form, folder: io.convert(folder / "X", path, to=form),
+    "write_labels": lambda path, form, folder: io.write_labels([0, 2], path, form),
+    "write_categories": lambda path, form, folder: io.write_categories([0, 2], path, form),
+    "convert categories": lambda path, form, folder: io.convert(folder / "ids", path, to=form),
+}
+NETWORKS, FEATURES = ("save", "convert"), ("write_features", "convert features")
+CATEGORIES = ("write_categories", "convert categories")
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "writers", "kind"),
+    [
+        ("x", None, NETWORKS + FEATURES + CATEGORIES, "store"),
+        ("x.5", None, NETWORKS + FEATURES + CATEGORIES, "store"),  # no suffix of a file
+        ("x", None, ("write_labels",), "cannot infer"),
+        ("x.v1", None, WRITERS, "cannot infer"),
+        ("x.v1", "store", NETWORKS + FEATURES + CATEGORIES, "store"),
+        ("x.onnx", None, NETWORKS, "file"),
+        ("x.onnx", None, FEATURES, "cannot infer"),
+        ("x.bin", "onnx", NETWORKS, "file"),
+        ("x.mtx", None, NETWORKS, "a folder, not a file"),
+        ("x.mtx", "matrix-market", NETWORKS, "a folder, not a file"),
+        ("x", "matrix-market", NETWORKS, "folder"),
+        ("x", "matrix-market", FEATURES, "file"),
+        ("x.mtx", None, FEATURES, "file"),
+        ("x.tsv", None, NETWORKS, "cannot infer"),
+        ("x.tsv", "tsv", NETWORKS, "a folder, not a file"),
+        ("x.tsv", None, (*FEATURES, *CATEGORIES, "write_labels"), "file"),
+        ("x.npy", None, (*FEATURES, "write_labels"), "file"),
+        ("x.npy", None, CATEGORIES, "cannot infer"),
+        (
+            "x.npy",
+            "tsv",
+            (*FEATURES, "write_labels"),
+            "does not match .* npy",
+        ),
+        (
+            "x.npy",
+            "store",
+            NETWORKS + FEATURES,
+            "a folder, not a file|=store does not match",
+        ),
+    ],
+)
+def test_one_rule_of_names(tmp_path, name, form, writers, kind):
+    pytest.importorskip("onnx")
+    gbdnn.save(NET, tmp_path / "net")
+    io.write_features(np.eye(3), tmp_path / "X")
+    io.write_categories([0, 2], tmp_path / "ids")
+    for k, writer in enumerate(writers):
+        (tmp_path / str(k)).mkdir()
+        path = tmp_path / str(k) / name
+        if kind in ("store", "file", "folder"):
+            WRITERS[writer](path, form, tmp_path)
+            found = "file" if path.is_file() else "folder"
+            assert ("store" if (path / "index.json").exists() else found) == kind, writer
+        else:
+            with pytest.raises(errors.ArgumentError, match=kind):
+                WRITERS[writer](path, form, tmp_path)
+            assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.npy", "a.npz", "a.mtx", "a.mtx.gz", "a"])
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_features_are_written_and_converted(tmp_path, name, dtype):
+    X = np.random.default_rng(0).random((5, 3)) * (np.arange(3) > 0) - 0.5
+    io.write_features(X, tmp_path / name, dtype=dtype)
+    assert io.convert(tmp_path / name, tmp_path / "b", to="npy", dtype=dtype) == []
+    found = io.read_features(tmp_path / "b")  # by its content
+    np.testing.assert_array_equal(
+        found.to_dense(fill_value=0), X.astype(gb.dtypes.lookup_dtype(dtype).np_type)
+    )
+
+
+def test_one_input_a_list_and_a_vector_are_features(tmp_path):
+    row = [1.0, 0.0, 2.0]
+    vector = gb.Vector.from_coo([0, 2], [1.0, 2.0], size=3)
+    for k, x in enumerate((row, np.array(row), [row], vector, [vector], [np.array([row])])):
+        for name in (f"{k}", f"{k}.npy"):
+            if k == 5 and name != "5":
+                with pytest.raises(errors.ArgumentTypeError, match="only to a store"):
+                    io.write_features(x, tmp_path / name)
+            else:
+                io.write_features(x, tmp_path / name)
+                found = io.read_features(tmp_path / name)
+                assert found.to_dense(fill_value=0).tolist() == [row]
+
+
+def test_matrices_are_saved_as_infer_takes_them(tmp_path):
+    weights, X = [np.eye(3, dtype=int), np.full((3, 2), 0.5)], np.eye(3)
+    expected = gbdnn.Network(weights)
+    for k, layers in enumerate((weights, tuple(weights), list(expected), iter(expected), expected)):
+        gbdnn.save(layers, tmp_path / str(k))
+        assert gbdnn.load(tmp_path / str(k)).isequal(expected)
+    gbdnn.save(iter(weights[1:]), tmp_path / "one")
+    assert gbdnn.load(tmp_path / "one").isequal(expected[1:])
+    found = gbdnn.infer(gbdnn.load(tmp_path / "0"), X)
+    assert found.isequal(gbdnn.infer(weights, X))

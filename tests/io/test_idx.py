@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gbdnn.errors import FormatError
-from gbdnn.io import read_idx
+from gbdnn.io.array_files import read_idx
 
 TYPES = [
     (0x08, "B", np.uint8, [0, 1, 128, 255, 7, 9]),
@@ -49,7 +49,7 @@ def test_every_type_plain_and_gzip(write, pack, code, letter, dtype, values):
 @pytest.mark.parametrize("sizes", [(), (6,), (1, 6), (3, 1, 2), (2, 1, 3, 1), (4, 0, 3)])
 def test_every_rank(write, sizes):
     count = int(np.prod(sizes))
-    found = read_idx(str(write(idx(0x08, "B", sizes, range(count)))))
+    found = read_idx(write(idx(0x08, "B", sizes, range(count))))
     assert found.shape == sizes
     assert found.ravel().tolist() == list(range(count))
 

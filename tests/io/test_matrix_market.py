@@ -25,40 +25,36 @@ def write(folder, **files):
 
 def weights(folder):
     return [
-        layer.weights.to_dense(fill_value=0).tolist() for layer in io.read_matrix_market(folder)
+        layer.weights.to_dense(fill_value=0).tolist()
+        for layer in gbdnn.load(folder, "matrix-market")
     ]
 
 
 def refused(error, match, paths, **options):
     with pytest.raises(error, match=match):
-        io.read_matrix_market(paths, **options)
+        gbdnn.load(paths, "matrix-market", **options)
 
 
 def test_files_come_in_the_order_of_their_numbers(tmp_path):
     square = [np.full((3, 3), float(k)) for k in range(1, 12)]
     net = gbdnn.Network(square)
-    io.write_matrix_market(net, tmp_path)
+    gbdnn.save(net, tmp_path, "matrix-market")
     assert (tmp_path / "n3-l11.mtx").exists()
-    assert io.read_matrix_market(tmp_path).isequal(net)
+    assert gbdnn.load(tmp_path, "matrix-market").isequal(net)
     for path in tmp_path.glob("*-bias.mtx"):
         path.unlink()
-    assert io.read_matrix_market(tmp_path).isequal(net)
-    assert io.read_matrix_market(tmp_path, bias=-0.5)[3].bias == -0.5
-    files = [tmp_path / "n3-l3.mtx", tmp_path / "n3-l1.mtx"]
-    assert io.read_matrix_market(files).isequal(gbdnn.Network([square[2], square[0]]))
-    with pytest.raises(TypeError, match="prefix= cannot be combined with a list of files"):
-        io.read_matrix_market(files, prefix="n3-l")
+    assert gbdnn.load(tmp_path, "matrix-market").isequal(net)
+    assert gbdnn.load(tmp_path, "matrix-market", bias=-0.5)[3].bias == -0.5
+    assert gbdnn.load(tmp_path / "n3-l3.mtx").isequal(gbdnn.Network([square[2]]))
 
 
 def test_a_folder_with_a_fault(tmp_path):
-    io.write_matrix_market(NET, tmp_path)
+    gbdnn.save(NET, tmp_path, "matrix-market")
     refused(errors.ArgumentError, r"bias= cannot .*n2-l1-bias.mtx", tmp_path, bias=1.0)
     refused(errors.ArgumentError, r"^clip must be finite", tmp_path, clip=-1)
-    with pytest.raises(errors.OutputError, match=r"contains n2-l2.mtx of another network"):
-        io.write_matrix_market(NET[:1], tmp_path)
     write(tmp_path, other1=EYE)
     refused(errors.ArgumentError, "pass prefix=, one of 'n2-l', 'other'", tmp_path)
-    assert io.read_matrix_market(tmp_path, prefix="n2-l").isequal(NET)
+    assert gbdnn.load(tmp_path, "matrix-market", prefix="n2-l").isequal(NET)
     write(tmp_path, **{"n2-l01": EYE})
     same = "n2-l01.mtx and n2-l1.mtx have the same number"
     refused(errors.ArgumentError, same, tmp_path, prefix="n2-l")
@@ -71,7 +67,7 @@ def test_a_folder_with_a_fault(tmp_path):
 
 
 def test_biases(tmp_path):
-    io.write_matrix_market(NET, tmp_path)
+    gbdnn.save(NET, tmp_path, "matrix-market")
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 2\n1.0\n2.0\n"})
     refused(errors.ShapeError, r"n2-l1.mtx: bias has shape \(2,\)", tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 3\nnan\n2.0\n1\n"})
@@ -79,10 +75,10 @@ def test_biases(tmp_path):
     write(tmp_path, **{"n2-l1-bias": EYE})
     refused(errors.FormatError, r"one row or one column, not shape \(2, 2\)", tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} coordinate real general\n3 1 1\n2 1 4\n"})
-    assert io.read_matrix_market(tmp_path)[0].bias.tolist() == [0, 4, 0]
+    assert gbdnn.load(tmp_path, "matrix-market")[0].bias.tolist() == [0, 4, 0]
     file = tmp_path / ("w" * 246 + "1.mtx")  # too long a name for a bias
     file.write_text(EYE)
-    assert io.read_matrix_market([file])[0].edges == 2
+    assert gbdnn.load(file)[0].edges == 2
 
 
 def test_lagraphs_folder(tmp_path):
@@ -93,7 +89,7 @@ def test_lagraphs_folder(tmp_path):
         write(tmp_path, **{f"n4-l{k}": f"{HEAD} coordinate real general\n{comments}{entries}"})
     write(tmp_path, **{"sparse-images-4_subset": "not read"})
     write(tmp_path, **{"neuron4-l120-categories_subset": "not read"})
-    net = io.read_matrix_market(tmp_path, bias=-0.3, bias_rule="entries", clip=32)
+    net = gbdnn.load(tmp_path, "matrix-market", bias=-0.3, bias_rule="entries", clip=32)
     W = sp.coo_array(([0.0625] * 3, ([0, 1, 3], [0, 0, 2])), shape=(4, 4), dtype=np.float32)
     assert net.isequal(gbdnn.Network([W] * 11, bias=-0.3, bias_rule="entries", clip=32))
 
@@ -106,7 +102,7 @@ def test_files_of_every_kind(tmp_path):
         gzip.compress(f"{HEAD} array real general\n1 2\n0.5\n0\n".encode())
     )
     write(tmp_path, **{"w4-bias": f"{HEAD} array real general\n2 1\n0.25\n-1\n"})
-    net = io.read_matrix_market(tmp_path, dtype="FP32")
+    net = gbdnn.load(tmp_path, "matrix-market", dtype="FP32")
     expected = [[[1, 1], [1, 0]], [[-4, 0, 0], [0, 0, 5]], [[0], [0], [7]], [[0.5, 0]]]
     assert [layer.weights.to_dense(fill_value=0).tolist() for layer in net] == expected
     assert [np.ndim(layer.bias) for layer in net] == [0, 0, 0, 1]
@@ -131,7 +127,7 @@ def test_blanks_and_line_ends(tmp_path):
 @pytest.mark.parametrize(("value", "dtype"), [(2**24, "FP32"), (2**24 + 1, "FP64")])
 def test_integers_are_read_exactly(tmp_path, value, dtype):
     write(tmp_path, w1=f"{HEAD} coordinate integer general\n2 2 1\n2 1 -{value}\n")
-    (layer,) = io.read_matrix_market(tmp_path)
+    (layer,) = gbdnn.load(tmp_path, "matrix-market")
     assert layer.dtype == gbdnn.Layer(np.eye(2), dtype=dtype).dtype
     assert layer.weights.to_coo()[2].tolist() == [-value]
     if dtype == "FP64":
@@ -140,7 +136,7 @@ def test_integers_are_read_exactly(tmp_path, value, dtype):
             if dtype == "FP32":
                 expected = pytest.raises(errors.ArgumentError, match=r"-16777217 is above 2\*\*24")
             with expected:
-                io.read_matrix_market(tmp_path, dtype=dtype)
+                gbdnn.load(tmp_path, "matrix-market", dtype=dtype)
         assert io.read_features(tmp_path / "w1.mtx").dtype == "INT64"
 
 
@@ -179,8 +175,8 @@ def test_files_with_a_fault(tmp_path, text, message):
 def test_a_file_truncated_at_every_byte(tmp_path, name):
     rng = np.random.default_rng(5)
     net = gbdnn.Network([gbdnn.Layer(rng.normal(size=(3, 4)), rng.normal(size=4))])
-    io.write_matrix_market(net, tmp_path)
-    assert io.read_matrix_market(tmp_path).isequal(net)
+    gbdnn.save(net, tmp_path, "matrix-market")
+    assert gbdnn.load(tmp_path, "matrix-market").isequal(net)
     data = (tmp_path / name).read_bytes()
     for length in range(len(data)):
         (tmp_path / name).write_bytes(data[:length])
@@ -196,7 +192,7 @@ def test_every_symmetry_that_scipy_writes(symmetry, field, sparse, tmp_path):
     A = A + mirrored * np.tril(A, -1).T
     held = sp.coo_array(A) if sparse else A
     scipy.io.mmwrite(tmp_path / "w1.mtx", held.astype(float), field=field, symmetry=symmetry)
-    net = io.read_matrix_market(tmp_path)
+    net = gbdnn.load(tmp_path, "matrix-market")
     np.testing.assert_array_equal(net[0].weights.to_dense(fill_value=0), A)
 
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import gbdnn
-from gbdnn import errors, io
+from gbdnn import errors
 
 FEW = settings(max_examples=25, deadline=None)
 RANDOM = np.random.default_rng(7)
@@ -48,7 +48,7 @@ def gemm(x, y, W="W", b="b", **options):
 
 def refused(path, match, error=errors.ArgumentError, **options):
     with pytest.raises(error, match=match):
-        io.read_onnx(path, **options)
+        gbdnn.load(path, "onnx", **options)
 
 
 LINEAR = {"W": W, "b": b}
@@ -110,7 +110,7 @@ def test_every_node(tmp_path, nodes, given, expected, dtype):
         pytest.skip("its constants are float")
     path = model(tmp_path / "net.onnx", nodes, dtype=dtype, **given)
     onnx.checker.check_model(str(path))
-    net = io.read_onnx(path)
+    net = gbdnn.load(path, "onnx")
     assert net.dtype == dtype
     assert [(x.activation, x.clip) for x in net] == [expected]
     [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X.astype(dtype)})
@@ -128,7 +128,7 @@ def test_two_layers_and_attributes_of_old(tmp_path):
     given = {**LINEAR, "V": V, "c": c}
     inputs = [helper.make_tensor_value_info("W", TensorProto.FLOAT, [5, 4])]
     path = model(tmp_path / "net.onnx", nodes, opset=7, value_info=inputs, **given)
-    net = io.read_onnx(path)
+    net = gbdnn.load(path, "onnx")
     assert [(x.activation, x.clip) for x in net] == [("relu", 2.0), ("relu", None)]
     expected = np.maximum(np.clip(X @ W + b, 0, 2) @ V + c, 0)
     np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), expected)
@@ -141,7 +141,7 @@ def test_an_export_for_a_fixed_number_of_inputs(tmp_path):
     fixed = onnx.load(str(path))
     fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 8
     onnx.save(fixed, str(path))
-    assert io.read_onnx(path).shape == (5, 4)
+    assert gbdnn.load(path, "onnx").shape == (5, 4)
 
 
 def sparse_tensor(A, two, dtype=np.float32):
@@ -157,7 +157,7 @@ def test_max_and_min_with_a_constant(tmp_path, first):
     nodes = [gemm("x", "z")]
     for name, y, out, bound in (("Max", "z", "r", "low"), ("Min", "r", "y", "high")):
         nodes.append(helper.make_node(name, [bound, y] if first else [y, bound], [out]))
-    net = io.read_onnx(model(tmp_path / "net.onnx", nodes, W=W, b=b, **bounds))
+    net = gbdnn.load(model(tmp_path / "net.onnx", nodes, W=W, b=b, **bounds), "onnx")
     assert net == gbdnn.Network([gbdnn.Layer(W, b, clip=0.5, dtype="FP32")])
     nodes[1] = helper.make_node("Max", ["z", "several"], ["r"])
     several = np.zeros(W.shape[1], "f4")
@@ -168,7 +168,7 @@ def test_max_and_min_with_a_constant(tmp_path, first):
 def test_a_sparse_constant(tmp_path):
     thin = np.where(np.eye(*W.shape), W, 0)
     constant = helper.make_node("Constant", [], ["W"], sparse_value=sparse_tensor(thin, True))
-    net = io.read_onnx(model(tmp_path / "net.onnx", [constant, gemm("x", "y")], b=b))
+    net = gbdnn.load(model(tmp_path / "net.onnx", [constant, gemm("x", "y")], b=b), "onnx")
     np.testing.assert_array_equal(net[0].weights.to_dense(fill_value=0), thin)
 
 
@@ -178,7 +178,7 @@ def test_sparse_initialisers(tmp_path, two, transposed):
     thin = np.where(np.abs(W) > 0.5, W, 0)
     kept = [sparse_tensor(thin.T if transposed else thin, two)]
     nodes = [gemm("x", "y", transB=int(transposed), alpha=0.5)]
-    net = io.read_onnx(model(tmp_path / "net.onnx", nodes, sparse=kept, b=b))
+    net = gbdnn.load(model(tmp_path / "net.onnx", nodes, sparse=kept, b=b), "onnx")
     assert net.isequal(
         gbdnn.Network([gbdnn.Layer(thin / 2, b, activation="identity", dtype="FP32")])
     )
@@ -199,7 +199,7 @@ def with_external_weights(path, **entries):
 def test_external_weights(tmp_path):
     (tmp_path / "w.bin").write_bytes(bytes(8) + W.astype("<f4").tobytes() + bytes(100))
     entries = {"location": "w.bin", "offset": "8", "length": str(4 * W.size)}
-    net = io.read_onnx(with_external_weights(tmp_path / "net.onnx", **entries))
+    net = gbdnn.load(with_external_weights(tmp_path / "net.onnx", **entries), "onnx")
     np.testing.assert_array_equal(net[0].weights.to_dense(fill_value=0), W)
 
 
@@ -227,17 +227,17 @@ def test_half_precision_becomes_fp32(tmp_path, element):
         [helper.make_tensor_value_info("y", element, [None, None])], tensors,
     )  # fmt: skip
     onnx.save(helper.make_model(graph), str(tmp_path / "net.onnx"))
-    net = io.read_onnx(tmp_path / "net.onnx")
+    net = gbdnn.load(tmp_path / "net.onnx", "onnx")
     assert net.isequal(gbdnn.Network([gbdnn.Layer(W, b, activation="identity", dtype="FP32")]))
-    assert io.read_onnx(tmp_path / "net.onnx", dtype="FP64").dtype == np.float64
+    assert gbdnn.load(tmp_path / "net.onnx", "onnx", dtype="FP64").dtype == np.float64
 
 
 @FEW
 @given(drawn(fewest=2, bias=-0.3))
 def test_round_trips_are_exact(tmp_path_factory, net):
     path = tmp_path_factory.mktemp("net") / "net.onnx"
-    io.write_onnx(net, path)
-    assert io.read_onnx(path).isequal(net)
+    gbdnn.save(net, path, "onnx")
+    assert gbdnn.load(path, "onnx").isequal(net)
     onnx.checker.check_model(str(path), full_check=True)
     x = np.random.default_rng(0).standard_normal((5, net.shape[0])).astype(net.dtype)
     [expected] = ReferenceEvaluator(str(path)).run(None, {"inputs": x})
@@ -248,32 +248,32 @@ def test_round_trips_are_exact(tmp_path_factory, net):
 
 def test_a_large_clip_of_fp64_stays(tmp_path):
     net = gbdnn.Network([gbdnn.Layer(W, clip=1e200)])
-    io.write_onnx(net, tmp_path / "net.onnx")
-    assert io.read_onnx(tmp_path / "net.onnx").isequal(net)
+    gbdnn.save(net, tmp_path / "net.onnx", "onnx")
+    assert gbdnn.load(tmp_path / "net.onnx", "onnx").isequal(net)
 
 
 def test_writing(tmp_path):
     path = tmp_path / "net.onnx"
     harmless = gbdnn.Network([gbdnn.Layer(W, -0.5, bias_rule="entries")])
-    io.write_onnx(harmless, path)
-    assert io.read_onnx(path).isequal(gbdnn.Network([gbdnn.Layer(W, -0.5)]))
+    gbdnn.save(harmless, path, "onnx")
+    assert gbdnn.load(path, "onnx").isequal(gbdnn.Network([gbdnn.Layer(W, -0.5)]))
     before = path.read_bytes()
-    io.write_onnx(harmless, path, replace=True)
+    gbdnn.save(harmless, path, "onnx", replace=True)
     assert path.read_bytes() == before
     bad = gbdnn.Network([gbdnn.Layer(W), gbdnn.Layer(V, 0.5, bias_rule="entries")])
     with pytest.raises(
         errors.ArgumentError, match="layer 1: the format cannot store the bias rule 'entries'"
     ):
-        io.write_onnx(bad, path)
+        gbdnn.save(bad, path, replace=True)
     with pytest.raises(errors.ArgumentError, match="without layers"):
-        io.write_onnx(gbdnn.Network([]), path)
+        gbdnn.save(gbdnn.Network([]), path, replace=True)
     assert path.read_bytes() == before
 
 
 def test_weights_that_do_not_fit_as_dense_ones_are_not_written(tmp_path):
     wide = gb.Matrix.from_coo([0], [0], [1.0], nrows=2**24, ncols=2**24)
     with pytest.raises(errors.TooLargeError, match="dense weights"):
-        io.write_onnx(gbdnn.Network([gbdnn.Layer(wide)]), tmp_path / "net.onnx")
+        gbdnn.save(gbdnn.Network([gbdnn.Layer(wide)]), tmp_path / "net.onnx", "onnx")
 
 
 def node(op, inputs, outputs, name="", **options):
@@ -379,7 +379,7 @@ def test_batch_normalization_is_merged_into_products(tmp_path, nodes):
     path = model(tmp_path / "net.onnx", nodes, dtype=np.float64, **given)
     [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X})
     assert len(np.unique(Y)) > 3
-    found = gbdnn.infer(io.read_onnx(path), X).to_dense(fill_value=0)
+    found = gbdnn.infer(gbdnn.load(path, "onnx"), X).to_dense(fill_value=0)
     np.testing.assert_allclose(found, Y, rtol=1e-12, atol=1e-12)
 
 
@@ -394,7 +394,7 @@ HEADS = {
 def test_probabilities_are_left_out_where_that_is_said(tmp_path, nodes):
     path = model(tmp_path / "net.onnx", nodes, **LINEAR)
     refused(path, r"operator (Log)?S.*pass logits=True to drop it")
-    for net in (io.read_onnx(path, logits=True), gbdnn.load(path, logits=True)):
+    for net in (gbdnn.load(path, "onnx", logits=True), gbdnn.load(path, logits=True)):
         np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), X @ W + b)
 
 
@@ -437,7 +437,7 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
 )  # fmt: skip
 def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, error, message):
     path = model(tmp_path / "net.onnx", nodes, **LINEAR)
-    io.read_onnx(path)
+    gbdnn.load(path, "onnx")
     given = onnx.load(str(path))
     change(given)
     path.write_bytes(given.SerializeToString())
@@ -454,7 +454,7 @@ def test_a_model_of_two_inputs(tmp_path):
 def test_a_reshape_that_is_no_row_per_input(tmp_path, to):
     nodes = [gemm("x", "h"), ("Reshape", ["h", "to"], ["y"])]
     for good in ([-1, 4], [0, 4], [0, -1]):
-        io.read_onnx(model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(good)))
+        gbdnn.load(model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(good)), "onnx")
     path = model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(to))
     refused(path, "does not keep one row per input")
 
@@ -469,7 +469,7 @@ def test_corrupt_sparse_initializers(tmp_path, places, values):
 
 def test_an_omitted_bias_and_a_node_that_nobody_reads(tmp_path):
     path = model(tmp_path / "net.onnx", [gemm("x", "y", b=""), ("Relu", ["x"], ["unread"])], W=W)
-    net = io.read_onnx(path)
+    net = gbdnn.load(path, "onnx")
     assert net.isequal(gbdnn.Network([W.astype("f4")], last_activation="identity"))
 
 
@@ -503,7 +503,10 @@ def test_affine_operators(tmp_path, nodes):
     X = RANDOM.integers(-8, 9, (7, 5)).astype(np.float32) / 4
     (expected,) = ReferenceEvaluator(str(file)).run(None, {"x": X})
     np.testing.assert_allclose(
-        gbdnn.infer(io.read_onnx(file), X).to_dense(fill_value=0), expected, rtol=1e-5, atol=1e-6
+        gbdnn.infer(gbdnn.load(file, "onnx"), X).to_dense(fill_value=0),
+        expected,
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -518,7 +521,7 @@ def test_inputs_of_several_dimensions_are_shifted_before_they_are_flat(tmp_path,
     onnx.save(written, file)
     X = RANDOM.integers(-8, 9, (1, 1, 2, 2)).astype(np.float32) / 4
     (expected,) = ReferenceEvaluator(str(file)).run(None, {"x": X})
-    Y = gbdnn.infer(io.read_onnx(file), X.reshape(1, 4)).to_dense(fill_value=0)
+    Y = gbdnn.infer(gbdnn.load(file, "onnx"), X.reshape(1, 4)).to_dense(fill_value=0)
     np.testing.assert_allclose(Y, expected, rtol=1e-6)
 
 
@@ -535,4 +538,4 @@ def test_weights_of_eight_bits(tmp_path):
     )
     file = model(tmp_path / "net.onnx", nodes, Q=Q, scale=scale, zero=zero, b=b)
     expected = (Q.astype("f4") - zero) * scale
-    np.testing.assert_allclose(io.read_onnx(file)[0].weights.to_dense(fill_value=0), expected)
+    np.testing.assert_allclose(gbdnn.load(file, "onnx")[0].weights.to_dense(fill_value=0), expected)

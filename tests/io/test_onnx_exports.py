@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn import errors, io
+from gbdnn import errors
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -23,7 +23,7 @@ X = np.random.default_rng(5).normal(size=(60, INPUTS)).astype(np.float32)
 
 def require_equal(path, logits):
     """Compare a file's answers with ONNX Runtime's; probabilities by those of the sums."""
-    net = gbdnn.io.read_onnx(path, logits=logits)
+    net = gbdnn.load(path, "onnx", logits=logits)
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     found = gbdnn.infer(net, X).to_dense(fill_value=0).astype(np.float64)
     expected = session.run(None, {session.get_inputs()[0].name: X})[-1]
@@ -48,7 +48,7 @@ def require_read(path, operator):
         require_equal(path, logits=False)
         return
     with pytest.raises(errors.ArgumentError, match=rf"operator {operator} "):
-        gbdnn.io.read_onnx(path)
+        gbdnn.load(path, "onnx")
     if operator in ("Softmax", "LogSoftmax", "Sigmoid"):
         require_equal(path, logits=True)
 
@@ -150,7 +150,7 @@ def test_pytorch(tmp_path, name, dynamo):
         require_read(path, operator)
     else:
         with pytest.raises(errors.ArgumentError) as raised:
-            gbdnn.io.read_onnx(path)
+            gbdnn.load(path, "onnx")
         assert re.search(rf"operator ({operator}) |{operator}", str(raised.value))
 
 
@@ -172,7 +172,7 @@ def test_a_view_of_the_shape_of_the_input(tmp_path):
         torch.onnx.export(
             module, (X,), file, dynamo=False, input_names=["x"], dynamic_axes={"x": [0]}
         )
-    Y = gbdnn.infer(io.read_onnx(file), X.reshape(5, 6)).to_dense(fill_value=0)
+    Y = gbdnn.infer(gbdnn.load(file, "onnx"), X.reshape(5, 6)).to_dense(fill_value=0)
     np.testing.assert_allclose(Y, module(X).detach(), rtol=1e-5, atol=1e-6)
 
 

@@ -18,28 +18,31 @@ import scipy.sparse as sp
 import gbdnn
 from gbdnn import io
 from gbdnn.errors import FormatError, MissingFileError, ReadError
+from gbdnn.io.array_files import read_idx
+from gbdnn.io.challenge.table import Index, read_columns
+from gbdnn.io.challenge.tsv import read_tsv
+from gbdnn.io.frameworks.matrix_market import parse
+from gbdnn.io.networks import FORMATS
+from gbdnn.io.reading import read_unzipped
 
 TOO_MUCH = r"{}: \d+ bytes unpack to more than the limit of {} bytes; .* save it uncompressed"
 READERS = {
-    "read_idx": lambda path: io.read_idx(path), "read_tsv": lambda path: io.read_tsv(path),
-    "read_categories": lambda path: io.read_categories(path),
-    "read_matrix_market": lambda path: io.read_matrix_market([path]),
-    "read_torch": lambda path: io.read_torch(path), "read_onnx": lambda path: io.read_onnx(path),
+    "idx": read_idx, "tsv": partial(read_tsv, dtype=np.dtype("f4")),
+    "categories": lambda path: read_columns(path, [Index("category")]),
+    "matrix-market": lambda path: parse(read_unzipped(path), path),
+    "torch": FORMATS["torch"].read, "onnx": FORMATS["onnx"].read,
 }  # fmt: skip
 
 
 NAMES = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.frameworks] * (name == "read_torch"))
-        for name in READERS
-    ],
+    [pytest.param(name, marks=[pytest.mark.frameworks] * (name == "torch")) for name in READERS],
 )
 
 
 def reader(name):
-    if name in ("read_torch", "read_onnx"):
-        pytest.importorskip(name.removeprefix("read_"))
+    if name in ("torch", "onnx"):
+        pytest.importorskip(name)
     return READERS[name]
 
 
@@ -74,7 +77,7 @@ def test_too_many_open_files_are_not_a_fault_of_the_file(tmp_path):
     (tmp_path / "x.tsv").write_text("1\t1\t1\n")
     np.save(tmp_path / "x.npy", np.eye(4))
     for read, name in (
-        (io.read_tsv, "x.tsv"), (io.read_features, "x.npy"), (io.read_matrix_market, "."),
+        (io.read_features, "x.tsv"), (io.read_features, "x.npy"), (gbdnn.load, "."),
     ):  # fmt: skip
         with no_descriptors(), pytest.raises(ReadError) as caught:
             read(tmp_path / name)
@@ -84,28 +87,29 @@ def test_too_many_open_files_are_not_a_fault_of_the_file(tmp_path):
 def test_damaged_onnx(tmp_path):
     pytest.importorskip("onnx")
     path = tmp_path / "net.onnx"
-    io.write_onnx(gbdnn.Network([gbdnn.Layer(np.eye(4), 0.5)]), path)
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(np.eye(4), 0.5)]), path, "onnx")
     data = path.read_bytes()
     for bad in (data[: len(data) // 2], b"\x80\x02" + data, bytes(100)):
         path.write_bytes(bad)
         with pytest.raises(FormatError, match=r"net\.onnx: is not a valid ONNX model"):
-            io.read_onnx(path)
+            gbdnn.load(path, "onnx")
 
 
 EYE = gbdnn.Network([gbdnn.Layer(np.eye(4), -0.5)])
+READ = {"x.npy": io.read_features, "run": gbdnn.training.read_run}
 
 
 def saved_run(path):
-    gbdnn.save(gbdnn.train(EYE, np.eye(4), [0, 1, 2, 3], epochs=1), path)
+    gbdnn.training.write_run(gbdnn.train(EYE, np.eye(4), [0, 1, 2, 3], epochs=1), path)
 
 
 @pytest.mark.parametrize(
     ("package", "name", "write", "inner"),
     [
-        ("numpy", "x.npy", lambda path: np.save(path, np.eye(4)), "io.numpy_files._numbers"),
-        ("onnx", "x.onnx", lambda path: io.write_onnx(EYE, path), "io.frameworks.onnx.read_graph"),
+        ("numpy", "x.npy", lambda path: np.save(path, np.eye(4)), "io.array_files._numbers"),
+        ("onnx", "x.onnx", lambda path: gbdnn.save(EYE, path), "io.frameworks.onnx.read_graph"),
         pytest.param(
-            "torch", "net.pt", lambda path: io.write_torch(EYE, path, lossy=True),
+            "torch", "net.pt", lambda path: gbdnn.save(EYE, path, "torch", lossy=True),
             "io.frameworks.torch._state_of", marks=pytest.mark.frameworks,
         ),
         ("safetensors", "store", lambda path: gbdnn.save(EYE, path), "io.store.shards._size"),
@@ -114,7 +118,7 @@ def saved_run(path):
 )  # fmt: skip
 def test_a_fault_in_gbdnn_is_not_a_damaged_file(tmp_path, monkeypatch, package, name, write, inner):
     pytest.importorskip(package)
-    path, read = tmp_path / name, io.read_features if name == "x.npy" else gbdnn.load
+    path, read = tmp_path / name, READ.get(name, gbdnn.load)
     if name == "net.pt":
         read = partial(gbdnn.load, activation="relu")
     write(path)
@@ -139,7 +143,7 @@ def damaged_streams():
 
 
 @pytest.mark.parametrize("data", damaged_streams(), ids=range(6))
-@pytest.mark.parametrize("name", ["read_idx", "read_tsv", "read_categories", "read_matrix_market"])
+@pytest.mark.parametrize("name", ["idx", "tsv", "categories", "matrix-market"])
 def test_damaged_gzip(tmp_path, name, data):
     (tmp_path / "x.gz").write_bytes(data)
     with pytest.raises(FormatError, match=r"x\.gz: the gzip stream is damaged"):
@@ -149,7 +153,7 @@ def test_damaged_gzip(tmp_path, name, data):
 def test_gzip_that_unpacks_to_more_than_64_mib(tmp_path):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"\0\0\x08\1\0\0\0\5" + bytes(64 << 20), compresslevel=1))
-    for name in ("read_idx", "read_tsv", "read_categories", "read_matrix_market"):
+    for name in ("idx", "tsv", "categories", "matrix-market"):
         with pytest.raises(FormatError, match=TOO_MUCH.format("bomb.gz", 64 << 20)):
             READERS[name](path)
 
@@ -195,13 +199,14 @@ NOT_WHAT_THEY_SAY = {
 def test_files_that_are_not_what_their_names_say(tmp_path, kind, compressed):
     data, words = NOT_WHAT_THEY_SAY[kind]
     readers = {
-        "x.tsv": io.read_tsv, "x.idx": io.read_idx, "labels": io.read_labels, "x": io.read_features,
+        "x.tsv": io.read_features, "x.idx": io.read_features, "x": io.read_features,
+        "labels": io.read_labels,
         "x.npy": io.read_features, "x.mtx": io.read_features, "net.mtx": gbdnn.load,
         "ids.tsv": io.read_categories, "y.npz": io.read_labels,
         "model.safetensors": gbdnn.load, "net": gbdnn.load,
     }  # fmt: skip
-    readers |= {"x.onnx": io.read_onnx} if importlib.util.find_spec("onnx") else {}
-    readers |= {"x.pt": io.read_torch} if importlib.util.find_spec("torch") else {}
+    readers |= {"x.onnx": gbdnn.load} if importlib.util.find_spec("onnx") else {}
+    readers |= {"x.pt": gbdnn.load} if importlib.util.find_spec("torch") else {}
     for name, read in readers.items():
         path = tmp_path / name
         path.write_bytes(gzip.compress(data) if compressed else data)

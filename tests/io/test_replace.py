@@ -10,26 +10,35 @@ import pytest
 
 import gbdnn
 from gbdnn import errors, io
-from gbdnn.io.files import whole_file
+from gbdnn.io.writing import whole_file
 
 CHAIN = gbdnn.Network([gbdnn.Layer(np.eye(3)), gbdnn.Layer(2 * np.eye(3), activation="identity")])
 X = gb.Matrix.from_dense(np.eye(3))
-SAVED = {
-    "network": CHAIN, "layers": [gbdnn.Layer(np.eye(2))], "features": np.eye(4, 3),
-    "categories": np.arange(3), "run": gbdnn.train(CHAIN, np.eye(3), np.arange(3), epochs=1),
-}  # fmt: skip
+RUN = gbdnn.train(CHAIN, np.eye(3), np.arange(3), epochs=1)
+
+
+def _features(form, path, **options):
+    io.write_features(X, path, form, **options)
+
+
 WRITERS = {
-    **{f"save {name}": partial(gbdnn.save, x) for name, x in SAVED.items()},
+    "save": lambda path, **k: gbdnn.save(CHAIN, path, **k),
+    "save layers": lambda path, **k: gbdnn.save([gbdnn.Layer(np.eye(2))], path, **k),
+    "save onnx": lambda path, **k: gbdnn.save(CHAIN, path, "onnx", **k),
+    "save torch": lambda path, **k: gbdnn.save(CHAIN, path, "torch", lossy=True, **k),
     "infer_to_store": lambda path, **k: gbdnn.infer_to_store([np.eye(3)], X, path, **k),
     "write_categories": lambda path, **k: io.write_categories([1, 2], path, **k),
+    "write_categories tsv": lambda path, **k: io.write_categories([1, 2], path, "tsv", **k),
+    "write_labels": lambda path, **k: io.write_labels([1, 2], path, "npy", **k),
+    "write_labels tsv": lambda path, **k: io.write_labels([1, 2], path, "tsv", **k),
     "write_features": lambda path, **k: io.write_features([X], path, **k),
-    "write_matrix_market": lambda path, **k: io.write_matrix_market(CHAIN, path, lossy=True, **k),
-    "write_network": lambda path, **k: io.write_network(CHAIN, path, lossy=True, **k),
-    "write_onnx": lambda path, **k: io.write_onnx(CHAIN, path, **k),
-    "write_torch": lambda path, **k: io.write_torch(CHAIN, path, **k),
-    "write_tsv": lambda path, **k: io.write_tsv(X, path, **k),
-}
-FILES = ("save run", "write_categories", "write_onnx", "write_torch", "write_tsv")
+    **{
+        f"write_features {form}": partial(_features, form)
+        for form in ("tsv", "npy", "npz", "matrix-market")
+    },
+    "write_run": lambda path, **k: gbdnn.training.write_run(RUN, path, **k),
+}  # fmt: skip
+FOLDERS = ("save", "save layers", "infer_to_store", "write_categories", "write_features")
 OTHER = gbdnn.Network([gbdnn.Layer(np.ones((1, 2)))])  # what is replaced
 
 
@@ -38,7 +47,7 @@ def content(path):
     return {file: file.read_bytes() for file in files}
 
 
-NEEDS_TORCH = {"write_torch", "out.pt"}
+NEEDS_TORCH = {"save torch", "out.pt"}
 
 
 def marked(names):
@@ -53,10 +62,10 @@ def test_a_writer_replaces_only_with_replace(tmp_path, name):
         pytest.importorskip("torch")
     path, write = tmp_path / "out", WRITERS[name]
     write(path)
-    if name in FILES:
-        path.write_bytes(b"precious")
-    elif name not in ("write_network", "write_matrix_market"):
+    if name in FOLDERS:
         gbdnn.save(OTHER, path, replace=True)
+    else:
+        path.write_bytes(b"precious")
     before = content(path)
     with pytest.raises(errors.OutputError, match=r"pass replace=True to replace it$"):
         write(path)
@@ -64,14 +73,13 @@ def test_a_writer_replaces_only_with_replace(tmp_path, name):
     with pytest.raises(errors.ArgumentTypeError, match="replace must be True or False"):
         write(path, replace="yes")
     write(path, replace=True)
-    assert content(path) != before or path.is_dir()
-    assert name in FILES or isinstance(gbdnn.load(path), gbdnn.Network) != (
-        "features" in name or "categories" in name or "infer" in name
-    )
+    assert content(path) != before
+    assert path.is_dir() == (name in FOLDERS)
 
 
 def test_every_writer_is_in_the_table():
     writers = [name for name in io.__all__ if name.startswith("write_")]
+    writers += [name for name in gbdnn.training.__all__ if name.startswith("write_")]
     writers += [name for name in gbdnn.__all__ if "replace" in signature(getattr(gbdnn, name))]
     assert {name.split()[0] for name in WRITERS} == {*writers}
 
@@ -80,65 +88,43 @@ def signature(x):
     return inspect.signature(x).parameters if inspect.isfunction(x) else ()
 
 
-@pytest.mark.parametrize("name", marked(["out", "out.onnx", "out.pt", "out.mtx"]))
+@pytest.mark.parametrize("name", marked(["out", "out.onnx", "out.pt"]))
 def test_convert_replaces_only_with_replace(tmp_path, name):
     if name in NEEDS_TORCH:
         pytest.importorskip("torch")
     source, path = tmp_path / "net", tmp_path / name
     gbdnn.save(CHAIN, source)
-    to = "onnx" if name.endswith("mtx") else None  # a file of any name
-    io.convert(source, path, to=to)
+    io.convert(source, path)
     before = content(path)
     with pytest.raises(errors.OutputError, match=r"pass replace=True to replace it$"):
-        io.convert(source, path, to=to)
+        io.convert(source, path)
     assert content(path) == before
-    io.convert(source, path, to=to, replace=True)
+    io.convert(source, path, replace=True)
 
 
 def test_an_empty_file_or_folder_is_not_precious(tmp_path):
     path = tmp_path / "out.tsv"
     path.touch()  # as mktemp makes it
-    io.write_tsv(X, path)
+    io.write_features(X, path)
     assert path.stat().st_size
-    io.write_tsv(X, Path("/dev/null"))
+    io.write_features(X, Path("/dev/null"))
     (tmp_path / "net").mkdir()
     gbdnn.save(CHAIN, tmp_path / "net")
 
 
-@pytest.mark.parametrize("name", ["write_network", "write_matrix_market"])
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_folder_of_files_is_as_before_after_an_error(tmp_path, name, exists):
-    """A layer that cannot be read: two networks must not be mixed."""
+@pytest.mark.parametrize("form", ["tsv", "matrix-market"])
+def test_an_error_leaves_no_folder_of_files(tmp_path, form):
+    """A layer that cannot be read: a part of a network is not a network."""
 
     def layer(k):
         if k == 2:
             raise errors.ReadError("layer 2")
         return gbdnn.Layer(2 * np.eye(3), clip=32, bias_rule="entries")
 
-    write, path = getattr(gbdnn.io, name), tmp_path / "net"
-    infos = [layer(0).info] * 4
-    if exists:
-        write(gbdnn.Network([gbdnn.Layer(np.eye(3))] * 4), path, lossy=True)
-        (path / "notes.txt").write_text("mine")
-    before = content(path) if exists else {}
+    net = gbdnn.Network.lazy([layer(0).info] * 4, layer)
     with pytest.raises(errors.ReadError, match="layer 2"):
-        write(gbdnn.Network.lazy(infos, layer), path, lossy=True, replace=True)
-    assert content(path) == before
-
-
-def test_files_of_a_folder_keep_permissions_and_links(tmp_path):
-    net, real = gbdnn.Network([gbdnn.Layer(np.eye(3))] * 2), tmp_path / "real.tsv"
-    gbdnn.io.write_network(net, tmp_path / "net", lossy=True)
-    first, second = (tmp_path / "net" / f"n3-l{k}.tsv" for k in (1, 2))
-    first.chmod(0o640)
-    second.rename(real)
-    second.symlink_to(real)
-    before = real.read_bytes()
-    net = gbdnn.Network([gbdnn.Layer(2 * np.eye(3))] * 2)
-    gbdnn.io.write_network(net, tmp_path / "net", lossy=True, replace=True)
-    assert first.stat().st_mode & 0o777 == 0o640
-    assert second.is_symlink()
-    assert real.read_bytes() == first.read_bytes() != before
+        gbdnn.save(net, tmp_path / "net", form, lossy=True)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("has_links", [True, False])

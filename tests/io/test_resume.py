@@ -196,7 +196,7 @@ def test_stores_are_known_by_their_content(tmp_path):
     """They may have been moved or saved again in the meantime."""
     for name in ("old", "new"):
         gbdnn.save(NET, tmp_path / name / "net")
-        gbdnn.save(X, tmp_path / name / "X")
+        gbdnn.io.write_features(X, tmp_path / name / "X")
     nets = [gbdnn.load(tmp_path / name / "net", lazy=name == "new") for name in ("old", "new")]
     inputs = [io.open_features(tmp_path / name / "X") for name in ("old", "new")]
     stopped(tmp_path / "Y", 20, nets[0], inputs[0])
@@ -244,7 +244,7 @@ def test_a_part_without_an_index_leaves_no_shard(tmp_path, monkeypatch):
 
 
 def test_a_network_without_layers_stores_nothing(tmp_path):
-    with pytest.raises(ArgumentTypeError, match=r"no layers; use gbdnn\.save"):
+    with pytest.raises(ArgumentTypeError, match=r"no layers; use gbdnn\.io\.write_features"):
         gbdnn.infer_to_store([], X, tmp_path / "Y")
     assert not (tmp_path / "Y").exists()
 

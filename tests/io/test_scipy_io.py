@@ -18,9 +18,9 @@ W0 = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
 @given(drawn(fewest=2, scales=(1.0, 1e-30, 1e30)))
 def test_round_trips_are_exact(tmp_path_factory, net):
     folder = tmp_path_factory.mktemp("net")
-    io.write_matrix_market(net, folder, lossy=True)
+    gbdnn.save(net, folder, "matrix-market", lossy=True)
     for layer, (W, b), read in zip(
-        net, io.to_scipy(net), io.read_matrix_market(folder), strict=True
+        net, io.to_scipy(net), gbdnn.load(folder, "matrix-market"), strict=True
     ):
         assert gbdnn.Layer(W, b, activation=layer.activation, clip=layer.clip).isequal(layer)
         assert read.weights.isequal(layer.weights, check_dtype=True)

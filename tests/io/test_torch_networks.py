@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -422,7 +423,7 @@ def nan():
         ({"fc.bias": torch.ones(3)}, errors.ArgumentError, "'fc': the weight is missing"),
         ({"w.weight_orig": torch.ones(3, 2)}, errors.ArgumentError, "weight_orig and weight_mask"),
         ({"states": {}}, errors.ArgumentTypeError, "'states' must be a tensor, not dict"),
-        ("net.pt", errors.ArgumentTypeError, "not str; read_torch reads a file"),
+        ("net.pt", errors.ArgumentTypeError, "not str; gbdnn.load reads a file"),
     ],
 )  # fmt: skip
 def test_bad_sources(source, error, message):
@@ -462,7 +463,7 @@ def test_corrupt_sparse_tensors(tmp_path):
         ):
             refused(state, "invalid sparse tensor", activation="relu")
         with pytest.raises(gbdnn.GbdnnError, match=r"net\.pt: .*sparse"):
-            io.read_torch(tmp_path / "net.pt", activation="relu")
+            gbdnn.load(tmp_path / "net.pt", "torch", activation="relu")
     state = {"a.weight": torch.eye(4), "a.bias": torch.ones(4).to_sparse()}
     refused(state, "the tensor has no accessible values", activation="relu")
 
@@ -473,17 +474,17 @@ def test_files_without_a_state_dict(tmp_path, content):
     with pytest.raises(
         errors.FormatError, match=r"net\.pt: the file does not contain a state_dict of tensors"
     ):
-        io.read_torch(tmp_path / "net.pt", activation="relu")
+        gbdnn.load(tmp_path / "net.pt", "torch", activation="relu")
 
 
 def test_other_files(tmp_path):
     path = tmp_path / "net.pt"
     torch.save(small(nn.ReLU()), path)
     with pytest.raises(errors.FormatError, match=r"net\.pt: not a state_dict, or damaged"):
-        io.read_torch(path, activation="relu")
+        gbdnn.load(path, "torch", activation="relu")
     torch.save(small(nn.ReLU()).state_dict(), path, _use_new_zipfile_serialization=False)
     with pytest.raises(errors.FormatError, match=r"net\.pt: not a zip archive"):
-        io.read_torch(path, activation="relu")
+        gbdnn.load(path, "torch", activation="relu")
 
 
 class Headed(nn.Module):
@@ -548,7 +549,11 @@ def test_weights_as_people_have_them(name, tmp_path):
         checkpoint = {"epoch": 3, name: module.state_dict(), "optimizer": optimizer}
         torch.save(checkpoint, path)
         assert io.from_torch(checkpoint, activation="relu") == expected
-    assert gbdnn.load(path, activation="relu") == io.read_torch(path, activation="relu") == expected
+    assert (
+        gbdnn.load(path, activation="relu")
+        == gbdnn.load(path, "torch", activation="relu")
+        == expected
+    )
     assert gbdnn.load(path, activation="relu", clip=6)[0].clip == 6
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(errors.FormatError, match=path.name):
@@ -578,7 +583,7 @@ def test_other_files_of_pytorch_are_named(tmp_path):
     torch.jit.save(torch.jit.trace(module, x), tmp_path / "net.pt")
     torch.export.save(torch.export.export(module, (x,)), tmp_path / "net.pt2")
     for name, what in (("net.pt", "TorchScript; save"), ("net.pt2", "exported program; pass")):
-        for read in (gbdnn.load, io.read_torch):
+        for read in (gbdnn.load, partial(gbdnn.load, format="torch")):
             with pytest.raises(errors.FormatError, match=rf"{name}: the file is (an )?{what}"):
                 read(tmp_path / name)
 
@@ -603,9 +608,9 @@ def test_the_order_of_safetensors_is_not_guessed(tmp_path, names, in_order):
     pytest.importorskip("safetensors.torch").save_file(tensors, path)
     if not in_order:
         with pytest.raises(errors.FormatError, match=r"not numbered from 0 or 1; pass a dict"):
-            io.read_torch(path, activation="relu")
+            gbdnn.load(path, "torch", activation="relu")
         return
-    net = io.read_torch(path, activation="relu")
+    net = gbdnn.load(path, "torch", activation="relu")
     assert [layer.weights.reduce_scalar("max").value for layer in net] == [1, 2, 3]
 
 
@@ -624,7 +629,7 @@ def test_a_part_of_a_set_of_files_is_no_network(tmp_path, name):
         pytest.importorskip("safetensors.torch").save_file(state, path)
     else:
         torch.save(state, path)
-    for call in (gbdnn.load, io.read_torch):
+    for call in (gbdnn.load, partial(gbdnn.load, format="torch")):
         with pytest.raises(errors.FormatError, match=r"weights are in several files; read all of"):
             call(path, activation="relu")
 
@@ -635,7 +640,7 @@ def test_two_networks_in_one_file(tmp_path):
         torch.save(state, file)
         torch.save(state, file)
     with pytest.raises(errors.FormatError, match=r"bytes before or after its zip archive"):
-        io.read_torch(path, activation="relu")
+        gbdnn.load(path, "torch", activation="relu")
 
 
 def test_a_checkpoint_with_another_name_for_its_weights(tmp_path):
@@ -643,6 +648,6 @@ def test_a_checkpoint_with_another_name_for_its_weights(tmp_path):
     checkpoint = {"epoch": 3, "model": state, "opt": {"state": {}, "param_groups": []}}
     torch.save(checkpoint, tmp_path / "net.pt")
     with pytest.raises(errors.FormatError, match=r"pass checkpoint\['model'\], which"):
-        io.read_torch(tmp_path / "net.pt", activation="relu")
+        gbdnn.load(tmp_path / "net.pt", "torch", activation="relu")
     advice = r"int; pass checkpoint\['model'\]"
     refused(checkpoint, advice, errors.ArgumentTypeError, activation="relu")

@@ -82,7 +82,7 @@ def run(script, options, folder):
 def test_a_tiny_problem(script, options, tmp_path):
     if "net.onnx" in options:
         layers = [gbdnn.Layer(W) for W in np.random.default_rng(0).random((3, 8, 8), "f4")]
-        gbdnn.io.write_onnx(gbdnn.Network(layers), tmp_path / "net.onnx")
+        gbdnn.save(gbdnn.Network(layers), tmp_path / "net.onnx", "onnx")
     output = run(script, options, tmp_path)
     assert output
     assert "FAILED" not in output

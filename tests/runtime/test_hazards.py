@@ -74,7 +74,7 @@ from gbdnn import errors, io
 folder = sys.argv[1]
 W = np.eye(4, dtype="f4")
 gbdnn.save(gbdnn.Network([gbdnn.Layer(W)]), folder + "/net")
-gbdnn.save(W, folder + "/X")
+gbdnn.io.write_features(W, folder + "/X")
 net = gbdnn.Network([gbdnn.Layer(W)])
 sent = pickle.dumps([
     gbdnn.compile(net), net, gbdnn.load(folder + "/net"), io.open_features(folder + "/X"),

@@ -35,7 +35,7 @@ def made(folder):
     A = sp.random_array((12, 12), density=0.3, format="csr", rng=rng, dtype=np.float32)
     net = gbdnn.Network([gbdnn.Layer(A, bias) for bias in (-0.5, np.arange(12) / 8)])
     X = gbdnn.Layer(A).W
-    io.write_tsv(X, folder / "x.tsv")
+    io.write_features(X, folder / "x.tsv")
     io.write_categories([1, 5, 7], folder / "c.tsv")
     scipy.io.mmwrite(folder / "x.mtx", A)
     scipy.io.mmwrite(folder / "full.mtx", A.toarray())
@@ -48,27 +48,31 @@ def made(folder):
     (folder / "x.idx").write_bytes(head + rng.bytes(48))
     (folder / "y.txt").write_text("3\n1\n2\n")
     readers = {
-        "x.tsv": io.read_tsv, "x.tsv.gz": io.read_tsv, "c.tsv": io.read_categories,
+        "x.tsv": io.read_features, "x.tsv.gz": io.read_features, "c.tsv": io.read_categories,
         "x.mtx": io.read_features, "x.mtx.gz": io.read_features, "full.mtx": io.read_features,
         "x.npz": io.read_features, "plain.npz": io.read_features, "x.npy": io.read_features,
-        "x.idx": io.read_idx, "y.txt": io.read_labels,
+        "x.idx": io.read_features, "y.txt": io.read_labels,
     }  # fmt: skip
     if importlib.util.find_spec("onnx"):
-        io.write_onnx(net, folder / "net.onnx")
-        readers["net.onnx"] = io.read_onnx
+        gbdnn.save(net, folder / "net.onnx", "onnx")
+        readers["net.onnx"] = gbdnn.load
     if importlib.util.find_spec("torch"):
-        io.write_torch(gbdnn.Network([gbdnn.Layer(A, 0.5)]), folder / "net.pt", lossy=True)
-        readers["net.pt"] = partial(io.read_torch, activation="relu")
+        gbdnn.save(gbdnn.Network([gbdnn.Layer(A, 0.5)]), folder / "net.pt", "torch", lossy=True)
+        readers["net.pt"] = partial(gbdnn.load, activation="relu")
     found = [(folder / name, folder / name, read) for name, read in readers.items()]
     y = np.arange(12) % 12
     run = gbdnn.train(net, A, y, epochs=1, checkpoint=folder / "checkpoint")
     found.append(
         (folder / "checkpoint", folder / "checkpoint", lambda path: _again(net, A, y, path))
     )
-    for name, thing in (("net", net), ("features", X), ("run", run)):
-        gbdnn.save(thing, folder / name)
+    gbdnn.save(net, folder / "net")
+    io.write_features(X, folder / "features")
+    gbdnn.training.write_run(run, folder / "run")
+    for name, read in (
+        ("net", _loaded), ("features", io.read_features), ("run", gbdnn.training.read_run),
+    ):  # fmt: skip
         files = [each for each in (folder / name).rglob("*") if each.is_file()] or [folder / name]
-        found += [(folder / name, file, _loaded) for file in files]
+        found += [(folder / name, file, read) for file in files]
     return found
 
 
@@ -77,11 +81,9 @@ def _again(net, X, y, path):
 
 
 def _loaded(path):
-    """Read a store in full, and lazily."""
-    found = gbdnn.load(path)
-    if isinstance(found, gbdnn.Network):
-        list(gbdnn.load(path, lazy=True))
-    return found
+    """Read a network in full, and lazily."""
+    list(gbdnn.load(path, lazy=True))
+    return gbdnn.load(path)
 
 
 def damaged(data, rng):

@@ -64,21 +64,19 @@ def content(path):
     """Return something that is equal for equal content, None if nothing is there."""
     if not path.is_file() and not (path / "index.json").exists():
         return None
-    found = gbdnn.load(path)
-    layers = getattr(found, "network", found)
-    if isinstance(layers, gbdnn.Network):
-        return [(W.weights.to_coo()[2].tobytes(), np.asarray(W.bias).tobytes()) for W in layers]
-    return [each.tobytes() for each in found.to_coo()]
+    if path.is_dir() and '"kind": "features"' in (path / "index.json").read_text():
+        return [each.tobytes() for each in gbdnn.io.read_features(path).to_coo()]
+    layers = gbdnn.load(path) if path.is_dir() else gbdnn.training.read_run(path).network
+    return [(W.weights.to_coo()[2].tobytes(), np.asarray(W.bias).tobytes()) for W in layers]
 
 
 def prepare(root):
     """Make what the calls read and replace."""
     net = gbdnn.gallery.radixnet(1024, 40)
     gbdnn.save(net, root / "net")
-    (root / "files").mkdir()
-    gbdnn.io.write_network(net[:8], root / "files")
+    gbdnn.save(net[:8], root / "files", "tsv")
     dense = np.random.default_rng(0).random((1000, 1024)) < 0.1
-    gbdnn.save(dense.astype(np.float32), root / "X")
+    gbdnn.io.write_features(dense.astype(np.float32), root / "X")
     gbdnn.save(gbdnn.gallery.radixnet(1024, 3, seed=7), root / "old")
 
 

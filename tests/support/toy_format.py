@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from gbdnn.io.files import whole_file
-from gbdnn.io.format import Assumed, Format, register
+from gbdnn.io.formats import Assumed, Format, register
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
@@ -13,10 +12,9 @@ def read_toy(path, *, clip=None, dtype=None):
         return Network([Layer(arrays[name], clip=clip, dtype=dtype) for name in arrays.files])
 
 
-def write_toy(net, path):
-    with whole_file(path) as file:
-        weights = (layer.weights.to_dense(fill_value=0) for layer in net)
-        np.savez(file, **{f"layer{k}": W for k, W in enumerate(weights)})
+def write_toy(net, file):
+    weights = (layer.weights.to_dense(fill_value=0) for layer in net)
+    np.savez(file, **{f"layer{k}": W for k, W in enumerate(weights)})
 
 
 register(

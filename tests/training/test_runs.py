@@ -36,8 +36,8 @@ def test_training_continues_from_a_file(optimizer, dtype, labels, tmp_path):
         net, X, y, epochs=3, optimizer=optimizer, validation=0.2, patience=np.inf, seed=4,
         batch_size=50, schedule=training.Stepwise((0.5,)), adjustments=training.SET(every=3),
     )  # fmt: skip
-    gbdnn.save(run, tmp_path / "run")
-    found = gbdnn.load(tmp_path / "run")
+    gbdnn.training.write_run(run, tmp_path / "run")
+    found = gbdnn.training.read_run(tmp_path / "run")
     assert repr(found) == repr(run)
     for name in (
         "history", "loss", "optimizer", "schedule", "batch_size", "seed", "steps", "moments_of",
@@ -54,14 +54,14 @@ def test_training_continues_from_a_file(optimizer, dtype, labels, tmp_path):
 
 @pytest.mark.parametrize("name", ["run.pt", "run.PTH", "run.onnx", "run.mtx.gz"])
 def test_a_run_has_no_suffix_of_a_network(name, tmp_path):
-    """`load` would read such a file as a network."""
+    """`gbdnn.load` would read such a file as a network."""
     run = gbdnn.train(NET, X, Y, epochs=1)
     path, calls = tmp_path / name, []
     for call in (
-        lambda: gbdnn.save(run, path),
+        lambda: gbdnn.training.write_run(run, path),
         lambda: gbdnn.train(NET, X, Y, checkpoint=path, callback=calls.append),
     ):
-        with pytest.raises(errors.ArgumentError, match="not a training run"):
+        with pytest.raises(errors.ArgumentError, match="not of a training run"):
             call()
     assert not calls
     assert not path.exists()
@@ -73,8 +73,8 @@ def test_custom_rules_are_passed_again(tmp_path):
             return np.full(len(progress), 0.5)
 
     run = gbdnn.train(NET, X, Y, epochs=1, schedule=Half())
-    gbdnn.save(run, tmp_path / "run")
-    found = gbdnn.load(tmp_path / "run")
+    gbdnn.training.write_run(run, tmp_path / "run")
+    found = gbdnn.training.read_run(tmp_path / "run")
     assert found.schedule is None
     longer = gbdnn.train(found, X, Y, epochs=1, schedule=Half())
     assert same_bits(longer, gbdnn.train(run, X, Y, epochs=1))
@@ -83,7 +83,7 @@ def test_custom_rules_are_passed_again(tmp_path):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "run"
-    gbdnn.save(gbdnn.train(NET, X, Y, epochs=1), path)
+    gbdnn.training.write_run(gbdnn.train(NET, X, Y, epochs=1), path)
     return path.read_bytes()
 
 
@@ -144,8 +144,8 @@ def test_an_interrupted_call_continues_with_the_same_bits(tmp_path):
     assert same_bits(run, expected)
     assert run.network.isequal(expected.network)
     assert [record[:7] for record in run.history] == [record[:7] for record in expected.history]
-    gbdnn.save(run, tmp_path / "saved")
-    gbdnn.save(gbdnn.load(path), tmp_path / "loaded")
+    gbdnn.training.write_run(run, tmp_path / "saved")
+    gbdnn.training.write_run(gbdnn.training.read_run(path), tmp_path / "loaded")
     assert (tmp_path / "loaded").read_bytes() == (tmp_path / "saved").read_bytes()
 
 
@@ -311,7 +311,7 @@ def test_a_checkpoint_compares_stored_features(memory, monkeypatch, tmp_path):
         monkeypatch.setattr("gbdnn.training.data.MEMORY", memory)
     options = {"epochs": 1, "checkpoint": tmp_path / "run"}
     for name, scale in (("a", 1.0), ("b", 1.0), ("c", 1.5)):
-        gbdnn.save(sp.csr_array(X * scale), tmp_path / name)
+        gbdnn.io.write_features(sp.csr_array(X * scale), tmp_path / name)
     gbdnn.train(NET, gbdnn.io.read_features(tmp_path / "a"), Y, **options)
     monkeypatch.undo()  # another machine
     gbdnn.train(NET, gbdnn.io.read_features(tmp_path / "b"), Y, **options)
@@ -371,7 +371,7 @@ def test_moments_and_step_survive_divergence():
 
 
 def test_a_saved_run_is_not_a_checkpoint(tmp_path):
-    gbdnn.save(gbdnn.train(NET, X, Y, epochs=1), tmp_path / "run")
+    gbdnn.training.write_run(gbdnn.train(NET, X, Y, epochs=1), tmp_path / "run")
     with pytest.raises(errors.ArgumentError, match="a saved run, not a checkpoint"):
         gbdnn.train(NET, X, Y, epochs=1, checkpoint=tmp_path / "run")
 
@@ -458,8 +458,8 @@ def test_a_run_that_goes_on_knows_its_best_epoch(tmp_path):
     options = {"validation": 0.3, "optimizer": training.Adam(0.05), "batch_size": 20}
     first = gbdnn.train(NET, X, Y, **options, epochs=12, patience=np.inf)
     worse = options | {"optimizer": training.SGD(0.5)}
-    gbdnn.save(first, tmp_path / "run")
-    for run in (first, gbdnn.load(tmp_path / "run")):
+    gbdnn.training.write_run(first, tmp_path / "run")
+    for run in (first, gbdnn.training.read_run(tmp_path / "run")):
         for changes in ({}, {"checkpoint": tmp_path / "checkpoint"}):
             longer = gbdnn.train(run, X, Y, **worse, epochs=2, patience=np.inf, **changes)
             assert longer.history[-1].validation_loss > first.best.validation_loss

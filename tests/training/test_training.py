@@ -400,7 +400,7 @@ def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path, monk
     net = network((24, 30, 5), 0.3, "FP32")
     X, y = data(net, 150)
     X = X.astype(np.float32)
-    gbdnn.save(sp.csr_array(X), tmp_path / "X")
+    gbdnn.io.write_features(sp.csr_array(X), tmp_path / "X")
     stored = gbdnn.io.open_features(tmp_path / "X")
     options = {"epochs": 3, "batch_size": 40, "validation": 0.2}
     options["adjustments"] = training.InputDropout(0.1)
@@ -417,7 +417,7 @@ def test_every_kind_of_features_gives_the_same_bits(tmp_path):
     X, y = data(net, 150)
     X = np.round(X * 255).astype(np.uint8)
     expected = gbdnn.train(net, X.astype(np.float32), y, epochs=2, batch_size=40)
-    gbdnn.save(sp.csr_array(X.astype(np.float32)), tmp_path / "X")
+    gbdnn.io.write_features(sp.csr_array(X.astype(np.float32)), tmp_path / "X")
     wide = np.zeros((300, 48), np.float32)
     wide[::2, ::2] = X
     for features in (

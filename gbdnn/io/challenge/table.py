@@ -18,8 +18,8 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError
-from gbdnn.io.files import whole_file
 from gbdnn.io.reading import read_unzipped
+from gbdnn.io.writing import whole_file
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:

@@ -21,36 +21,30 @@ R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR
 from __future__ import annotations
 
 import io
-import os
 import re
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_flag, as_list, as_path, require_room
+from gbdnn.arrays.checks import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     FormatError,
     MissingFileError,
-    OutputError,
     naming,
-    require_kind,
 )
 from gbdnn.io.challenge.layout import in_order, numbered
 from gbdnn.io.challenge.table import MAX_INDEX, Index, first_fault, parsed_columns
-from gbdnn.io.files import existing, made_folder, whole_file, whole_files
-from gbdnn.io.format import Assumed, Format
+from gbdnn.io.formats import Assumed, Format
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
-from gbdnn.io.losses import losses
 from gbdnn.io.reading import first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from gbdnn.model.layer import Activation, BiasRule
@@ -68,8 +62,8 @@ _SIZES = re.compile(rb"[ \t]*([0-9]{1,19})[ \t]+([0-9]{1,19})(?:[ \t]+([0-9]{1,1
 _TABS = bytes.maketrans(b" Dd", b"\tee")  # 1.5D+01 is Fortran's 1.5e+01
 
 
-def read_matrix_market(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+def _read(
+    path: Path,
     *,
     prefix: str | None = None,
     bias: float | None = None,
@@ -78,51 +72,10 @@ def read_matrix_market(
     last_activation: Activation = "relu",
     dtype: Any = None,
 ) -> Network:
-    """Read a network from one Matrix Market file per layer.
+    """Return the network of one file per layer; `bias` is that of layers without a bias file.
 
-    Parameters
-    ----------
-    paths : path-like, or iterable of path-like
-        A folder with files numbered from 0 or 1 without gaps (``n1024-l1.mtx``,
-        ``n1024-l2.mtx.gz``, ...), or the files in order. Each is ``coordinate`` or ``array``;
-        ``real``, ``[unsigned-]integer`` or ``pattern`` (values of 1); ``general`` or ``symmetric``.
-        The bias of a layer is in ``n1024-l1-bias.mtx``: one number (1 x 1), a row or a column.
-    prefix : str, optional
-        Prefix of the files' names, such as ``"n1024-l"``, if the folder contains several networks.
-    bias : float, optional
-        Of layers without a bias file. Default: 0; LAGraph's networks need -0.3.
-    bias_rule, clip, last_activation
-        As for `Network`; the files do not contain them. LAGraph's networks need ``"entries"``, 32
-        and ``"relu"``.
-    dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: FP64 for real values unless the header declares ``float``; FP32 for patterns, and
-        for integers that it represents exactly.
-
-    Returns
-    -------
-    Network
-
-    Raises
-    ------
-    MissingFileError, MissingPackageError
-        A folder, file or number does not exist; SciPy is not installed.
-    FormatError
-        A file is not Matrix Market, is truncated, is of an unsupported kind (``complex``), has
-        duplicate entries, or a value is not finite. The message names the file and, if known, the
-        line.
-    ArgumentError
-        The folder has several prefixes, `bias` is given and there is a bias file, or an option is
-        invalid.
-    ShapeError
-        Two layers, or a layer and its bias, do not fit.
-
-    Examples
-    --------
-    >>> import tempfile, gbdnn
-    >>> folder, net = tempfile.mkdtemp(), gbdnn.gallery.radixnet(1024, 2)
-    >>> gbdnn.io.write_matrix_market(net, folder, lossy=True)
-    >>> gbdnn.io.read_matrix_market(folder, bias_rule="entries", clip=32).isequal(net)
-    True
+    Without `dtype`, real values are FP64 unless the header declares ``float``, patterns FP32, and
+    integers FP32 if it represents them exactly.
     """
     require_activation(last_activation)
     if prefix is not None and not isinstance(prefix, str):
@@ -134,13 +87,7 @@ def read_matrix_market(
     # Validates the options before the first file is read.
     Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
     scipy_sparse()
-    if isinstance(paths, str | os.PathLike):
-        files = _files(as_path(paths, "paths"), prefix)
-    else:
-        items = as_list(paths, "paths must be a folder or a list of files")
-        files = [as_path(path, f"paths: item {k}") for k, path in enumerate(items)]
-        if prefix is not None:
-            raise ArgumentTypeError("prefix= cannot be combined with a list of files")
+    files = _files(path, prefix) if path.is_dir() else [path]
     layers = []
     for k, file in enumerate(files):
         identity = last_activation == "identity" and k == len(files) - 1
@@ -158,65 +105,19 @@ def read_matrix_market(
     return Network(layers)
 
 
-def write_matrix_market(
-    net: Network,
-    directory: str | os.PathLike[str],
-    *,
-    lossy: bool = False,
-    replace: bool = False,
-) -> None:
-    """Write a network's weights and biases as ``n1024-l1.mtx``, ``n1024-l1-bias.mtx`` and so on.
+def _write(net: Network, folder: Path) -> None:
+    """Write weights and biases as ``n1024-l1.mtx``, ``n1024-l1-bias.mtx`` and so on.
 
-    Parameters
-    ----------
-    net : Network
-        Bias rules, activations and clips are not stored. The first number in the names is the
-        number of inputs.
-    directory : path-like
-        Created if it does not exist. After an error, all its files are as before.
-    lossy : bool, default False
-        Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
-        otherwise they raise an error.
-    replace : bool, default False
-        Whether to replace existing files of layers; otherwise they raise an error.
-
-    Raises
-    ------
-    ArgumentError
-        The format does not store a property. Nothing is written.
-    OutputError, MissingPackageError
-        A file cannot be written or exists, or the folder has more layers; SciPy is not installed.
-
-    Notes
-    -----
-    Values are written with enough digits to be read with the same bits.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, numpy as np, gbdnn
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_matrix_market(gbdnn.Network([gbdnn.Layer(np.eye(3), bias=0.5)]), folder)
-    >>> sorted(file.name for file in folder.iterdir())
-    ['n3-l1-bias.mtx', 'n3-l1.mtx']
+    The first number is that of inputs. Values have enough digits to be read with the same bits.
     """
-    require_kind(net, Network, "net must be a Network")
-    losses(net, MATRIX_MARKET, directory, lossy=lossy)
     scipy_sparse()
-    folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
-    old = numbered(folder, _LAYER).get(prefix, {})
-    if further := [path.name for k, path in sorted(old.items()) if not 1 <= k <= len(net)]:
-        raise OutputError(
-            f"{folder}: contains {further[0]} of another network, but this one has {len(net)}"
-            " layers; choose another folder or remove the file"
-        )
-    if old and not as_flag(replace, "replace"):
-        raise existing(old[min(old)])
-    with whole_files(folder) as made:
-        for k, layer in enumerate(net, 1):
-            file = made / f"{prefix}{k}.mtx"
-            write_entries(file, as_csc(layer).astype(np.float64), layer.dtype, replace=False)
-            bias = np.atleast_2d(np.asarray(layer.given_bias, np.float64))
-            write_entries(_bias_file(file), bias, bias.dtype, replace=False)
+    for k, layer in enumerate(net, 1):
+        path = folder / f"n{net.shape[0]}-l{k}.mtx"
+        with path.open("wb") as file:
+            write_entries(file, as_csc(layer).astype(np.float64), layer.dtype)
+        bias = np.atleast_2d(np.asarray(layer.given_bias, np.float64))
+        with _bias_file(path).open("wb") as file:
+            write_entries(file, bias, bias.dtype)
 
 
 def _files(folder: Path, prefix: str | None) -> list[Path]:
@@ -236,14 +137,13 @@ def _files(folder: Path, prefix: str | None) -> list[Path]:
     return in_order(files, range(0 if 0 in files else 1, max(files) + 1), name, ".mtx")
 
 
-def write_entries(path: Path, A: Any, dtype: np.dtype, replace: bool) -> None:
-    """Write a matrix of float64 in a file that is read in another dtype."""
+def write_entries(file: BinaryIO, A: Any, dtype: np.dtype) -> None:
+    """Write a matrix of float64 to a file that is read in another dtype."""
     import scipy.io
 
-    with whole_file(path, replace=replace) as file:
-        scipy.io.mmwrite(
-            file, A, comment=f"%GraphBLAS type {_NAMES[dtype]}", field="real", symmetry="general"
-        )
+    scipy.io.mmwrite(
+        file, A, comment=f"%GraphBLAS type {_NAMES[dtype]}", field="real", symmetry="general"
+    )
 
 
 def _read_bias(weights: Path) -> np.ndarray | None:
@@ -403,8 +303,8 @@ def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
 
 MATRIX_MARKET = Format(
     name="matrix-market",
-    read=lambda path, **given: read_matrix_market(path if path.is_dir() else [path], **given),
-    write=wraps(write_matrix_market)(partial(write_matrix_market, lossy=True, replace=True)),
+    read=_read,
+    write=_write,
     options="prefix bias bias_rule clip last_activation",
     suffixes=(".mtx", ".mtx.gz"),
     mark=r".*[0-9]\.mtx(\.gz)?",

@@ -9,12 +9,11 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Mapping
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_flag, as_path, as_word, require_room
+from gbdnn.arrays.checks import as_dtype, as_flag, as_word, require_room
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -23,19 +22,16 @@ from gbdnn.errors import (
     naming,
     require_kind,
 )
-from gbdnn.io.files import require_writable, whole_file
-from gbdnn.io.format import Assumed, Format
+from gbdnn.io.formats import Assumed, Format
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, unsupported
 from gbdnn.io.frameworks.scipy import require_activation
 from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
-from gbdnn.io.losses import losses
 from gbdnn.io.reading import foreign_errors, open_checked
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.optional import if_imported, require
 
 if TYPE_CHECKING:
-    import os
     from pathlib import Path
 
     import torch
@@ -136,7 +132,7 @@ def from_torch(
         return _from_state(_state_of(source), clip, [activation, last], Chain(wanted)).network()
     raise ArgumentTypeError(
         f"source must be a torch.nn.Module or its state_dict, not {type(source).__qualname__};"
-        " read_torch reads a file"
+        " gbdnn.load reads a file"
     )
 
 
@@ -209,67 +205,33 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     return torch.nn.Sequential(*modules)
 
 
-def read_torch(
-    path: str | os.PathLike[str],
+def _read(
+    path: Path,
     *,
     activation: Activation | None = None,
     clip: float | None = None,
     last_activation: Activation | None = None,
     dtype: Any = None,
 ) -> Network:
-    """Read a network from a file of ``torch.save(model.state_dict(), path)``.
+    """Return the network of a ``state_dict`` or of safetensors, whose layers must be numbered.
 
-    Parameters
-    ----------
-    path : path-like
-        A ``state_dict`` of linear layers in order, or a checkpoint that contains it, as for
-        `from_torch`; or a safetensors file of numbered layers (``0.weight``, ``2.weight``, or
-        ``fc1.weight``, ``fc2.weight``). Files of whole modules are refused, because reading them
-        would run code from the file.
-    activation, clip, last_activation, dtype
-        As for `from_torch`.
-
-    Returns
-    -------
-    Network
-        With the bias rule ``all``.
-
-    Raises
-    ------
-    MissingFileError, FormatError
-        The file is missing, damaged, not a ``state_dict`` of tensors, or older than PyTorch 1.6, or
-        its tensors need more than 64 MiB and 100 times its size.
-    ArgumentError, ShapeError
-        As for `from_torch`.
-    MissingPackageError
-        PyTorch is not installed, or is older than 2.6, which could run code from the file.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, numpy as np, gbdnn
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> net = gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)])
-    >>> gbdnn.io.write_torch(net, folder / "net.pt", lossy=True)
-    >>> gbdnn.io.read_torch(
-    ...     folder / "net.pt", activation="relu", clip=6, last_activation="relu"
-    ... ).isequal(net)
-    True
+    Files of whole modules are refused, because reading them would run code from the file.
     """
-    torch, file = import_torch(), as_path(path)
+    torch = import_torch()
     version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
     if version < _SAFE:
         raise MissingPackageError(
             f"PyTorch {torch.__version__} could run code from the file (CVE-2025-32434);"
             ' run pip install "torch>=2.6"'
         )
-    with open_checked(file) as opened:
+    with open_checked(path) as opened:
         start = opened.read(9)
         opened.seek(0)
         if start[:2] != b"PK" and start[8:] != b"{":
-            raise FormatError(f"{file}: not a zip archive; save files of PyTorch before 1.6 again")
+            raise FormatError(f"{path}: not a zip archive; save files of PyTorch before 1.6 again")
         why = "this file of weights needs safetensors"
         safe = require("safetensors.torch", "store", why) if start[8:] == b"{" else None
-        with foreign_errors(file, "cannot be read"):
+        with foreign_errors(path, "cannot be read"):
             try:
                 state = (
                     safe.load(opened.read())
@@ -278,63 +240,25 @@ def read_torch(
                 )
             except pickle.UnpicklingError as err:
                 raise FormatError(
-                    f"{file}: not a state_dict, or damaged; save model.state_dict() instead of the"
+                    f"{path}: not a state_dict, or damaged; save model.state_dict() instead of the"
                     " model, because reading other objects would run code from the file"
                 ) from err
-    state = _in_order(state, file) if safe else _state_of(state)
+    state = _in_order(state, path) if safe else _state_of(state)
     if not isinstance(state, Mapping) or not all(
         isinstance(tensor, torch.Tensor) for tensor in state.values()
     ):
         raise FormatError(
-            f"{file}: the file does not contain a state_dict of tensors{_inside(state)}"
+            f"{path}: the file does not contain a state_dict of tensors{_inside(state)}"
         )
-    with naming(file):
+    with naming(path):
         return from_torch(
             state, activation=activation, clip=clip, last_activation=last_activation, dtype=dtype
         )
 
 
-def write_torch(
-    net: Network, path: str | os.PathLike[str], *, lossy: bool = False, replace: bool = False
-) -> None:
-    """Write a network's weights and biases as the ``state_dict`` of its `to_torch`.
-
-    Parameters
-    ----------
-    net : Network
-        As for `to_torch`. Activations and clips are not stored.
-    path : path-like
-        Written atomically.
-    lossy : bool, default False
-        Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
-        otherwise they raise an error.
-    replace : bool, default False
-        Whether to replace an existing file; otherwise it raises an error.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, TooLargeError, MissingPackageError
-        As for `to_torch`, or the format does not store a property.
-    OutputError
-        The file cannot be written, or exists.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, numpy as np, gbdnn
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> net = gbdnn.Network([np.eye(3)], last_activation="identity")
-    >>> gbdnn.io.write_torch(net, folder / "net.pt")
-    >>> gbdnn.io.read_torch(folder / "net.pt", activation="relu").shape
-    (3, 3)
-    """
-    as_path(path)
-    require_kind(net, Network, "net must be a Network")
-    losses(net, TORCH, path, lossy=lossy)
-    torch = import_torch()
-    require_writable(path, replace=replace)
-    state = to_torch(net).state_dict()
-    with whole_file(path, replace=replace) as file:
-        torch.save(state, file)
+def _write(net: Network, file: BinaryIO) -> None:
+    """Write the ``state_dict`` of `to_torch`."""
+    import_torch().save(to_torch(net).state_dict(), file)
 
 
 def _state_of(checkpoint: Any) -> Any:
@@ -355,7 +279,7 @@ def _inside(checkpoint: Any) -> str:
     return f"; pass {words}, which contains one, to gbdnn.io.from_torch" if keys else ""
 
 
-def _in_order(weights: dict[str, Any], file: Path) -> dict[str, Any]:
+def _in_order(weights: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return weights in the order of the numbers in their names; the file stores no order.
 
     A number that is a whole component of a name is a position in a Sequential. Numbers in words
@@ -373,7 +297,7 @@ def _in_order(weights: dict[str, Any], file: Path) -> dict[str, Any]:
         is_known &= mark == "@" or len(found) == 1 or found in ups
     if not is_known:
         raise FormatError(
-            f"{file}: safetensors files store no order of layers, and the names are not numbered"
+            f"{path}: safetensors files store no order of layers, and the names are not numbered"
             " from 0 or 1; pass a dict of the weights in order to gbdnn.io.from_torch"
         )
     names = sorted(weights, key=lambda name: [int(n) for n in _DIGITS.findall(name)])
@@ -404,8 +328,8 @@ def _from_state(
 
 TORCH = Format(
     name="torch",
-    read=read_torch,
-    write=wraps(write_torch)(partial(write_torch, lossy=True, replace=True)),
+    read=_read,
+    write=_write,
     options="activation clip last_activation",
     suffixes=(".pt", ".pth"),
     assumed=Assumed(last_activation="identity"),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, floating, require_callable, require_method, whole_number
-from gbdnn.arrays.matrices import as_features, as_rows, dtype_of, is_matrix, shape_of
+from gbdnn.arrays.checks import as_dtype, floating, require_callable, whole_number
+from gbdnn.arrays.matrices import as_features, as_rows, dtype_of, shape_of
+from gbdnn.arrays.sources import is_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io.reading import valid_fields
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
-    from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.io.store.folder import Address
     from gbdnn.io.store.shards import ShardWriter
 
@@ -32,53 +32,18 @@ PART = 4 << 20
 """Maximum number of entries and rows of a part, unless a single row has more entries."""
 
 
-def write_features(
-    batches: Iterable[MatrixLike],
+def write_batches(
+    batches: Iterable[Any],
     path: str | os.PathLike[str],
     *,
-    ncols: int | None = None,
-    dtype: Any = None,
+    dtype: np.dtype | None = None,
     replace: bool = False,
     progress: Callable[[int, int | None], object] | None = None,
+    name: str = "batch {}",
 ) -> None:
-    """Write features into a store, batch by batch.
-
-    Parameters
-    ----------
-    batches : iterable of matrices, shape (some inputs, ncols)
-        As for `infer`, in the order of the inputs. Stored zeros are dropped.
-    path, replace, progress
-        As for `gbdnn.save`.
-    ncols : int, optional
-        Neurons of the first layer. Default: the number of columns of the first batch.
-    dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: that of the first batch; FP32 for bool and for integers of at most 2**24.
-
-    Raises
-    ------
-    ShapeError
-        Batches differ in the number of columns.
-    ArgumentError, ArgumentTypeError
-        A value is not finite, a batch is not a matrix or differs in dtype from the first, or there
-        is neither a batch nor `ncols`.
-    OutputError, MissingPackageError
-        As for `gbdnn.save`.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, numpy as np, gbdnn
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> batches = (np.eye(2, 3) for _ in range(5))  # made one by one
-    >>> gbdnn.io.write_features(batches, folder / "X")
-    >>> gbdnn.io.open_features(folder / "X").shape
-    (10, 3)
-    """
-    if is_matrix(batches):
-        raise ArgumentTypeError("batches must be a list of matrices, not one matrix; pass [X]")
-    require_method(batches, "__iter__", "batches must be a list of matrices")
+    """Write matrices of features into a store, batch by batch; `name` is for errors."""
     require_callable(progress, "progress")
-    width = None if ncols is None else whole_number(ncols, "ncols", least=0)
-    kind = None if dtype is None else as_dtype(dtype)
+    width, kind = None, dtype
     count = len(batches) if isinstance(batches, list | tuple) else None
     parts: list[dict[str, Any]] = []
     pending: list[SparseRows] = []
@@ -91,8 +56,8 @@ def write_features(
                 pending.clear()
 
         for n, batch in enumerate(batches):
-            what = f"batch {n}"
-            batch = as_features(batch, what)
+            what = name.format(n)
+            batch = batch.matrix() if is_source(batch) else as_features(batch, what)
             columns = shape_of(batch, what)[1]
             width = columns if width is None else width
             if columns != width:
@@ -111,11 +76,10 @@ def write_features(
             if progress is not None:
                 progress(n + 1, count)
         flush()
-        if width is None:
-            raise ArgumentError("cannot infer the number of columns without batches; pass ncols=")
+        if width is None or kind is None:
+            raise ArgumentError("there are no features; pass at least one batch")
         shape = [sum(part["rows"] for part in parts), width]
-        name = (kind or np.dtype(np.float32)).name
-        finish(writer, "features", {"shape": shape, "dtype": name, "parts": parts})
+        finish(writer, "features", {"shape": shape, "dtype": kind.name, "parts": parts})
 
 
 def write_part_of(writer: ShardWriter, k: int, rows: SparseRows) -> dict[str, Any]:
@@ -137,63 +101,41 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
     Returns
     -------
     StoredFeatures
+        Features for `infer`, `train` and the functions of `gbdnn.graph`, which read rows when they
+        need them. Attributes: ``shape`` (inputs, neurons), ``nrows``, ``ncols``, ``dtype``,
+        ``nvals``, and ``largest``, the largest absolute value. ``X[start:stop]`` is a range of rows
+        and ``X.batches(inputs)`` yields ranges of `inputs` rows, also unread; ``X.matrix()`` reads
+        all rows into a Matrix. The last part that was read stays in memory. Reading is thread-safe.
 
     Raises
     ------
     MissingFileError, FormatError, MissingPackageError
-        As for `gbdnn.load`, or the store does not contain features.
+        As for `gbdnn.load`, or the store does not contain features. A damaged part raises
+        FormatError when it is read.
 
     Examples
     --------
     >>> import pathlib, tempfile, numpy as np, gbdnn
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> gbdnn.save(np.eye(4, 3), folder / "X")
-    >>> gbdnn.io.open_features(folder / "X").shape  # reads only the index
-    (4, 3)
+    >>> gbdnn.io.write_features(np.eye(4, 3), folder / "X")
+    >>> X = gbdnn.io.open_features(folder / "X")  # reads only the index
+    >>> X.shape, X.dtype.name, X.nvals
+    ((4, 3), 'float64', 3)
+    >>> gbdnn.categories(gbdnn.infer([np.eye(3)], X))
+    array([0, 1, 2])
+    >>> [rows.matrix().shape for rows in X.batches(3)]
+    [(3, 3), (1, 3)]
     """
     return StoredFeatures(Reader(path, verify=verify))
 
 
 class StoredFeatures:
-    """Features in a store, as `open_features` returns them; rows are read on demand.
-
-    Parameters
-    ----------
-    reader : Reader
-        The opened store.
-
-    Attributes
-    ----------
-    shape : (int, int)
-        Inputs, neurons of the first layer; also available as `nrows` and `ncols`.
-    dtype : numpy.dtype
-        float32 or float64.
-    nvals : int
-        Number of stored values.
-    largest : float
-        Largest absolute value.
-
-    Notes
-    -----
-    The last part stays in memory. Reading is thread-safe.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, numpy as np, gbdnn
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> gbdnn.save(np.eye(4, 3), folder / "X")
-    >>> X = gbdnn.io.open_features(folder / "X")
-    >>> X.shape, X.dtype.name, X.nvals
-    ((4, 3), 'float64', 3)
-    >>> gbdnn.categories(gbdnn.infer([np.eye(3)], X))
-    array([0, 1, 2])
-    """
+    """Features in a store, as `open_features` describes them."""
 
     dense_rows = None  # see `gbdnn.arrays.sources.RowSource`
 
     def __init__(self, reader: Reader) -> None:
-        if reader.kind != "features":
-            raise FormatError(f"{reader.path}: the store contains {reader.kind!r}, not features")
+        reader.require("features")
         self._reader = reader
         with valid_fields(reader.path / INDEX):
             self._parse()
@@ -262,13 +204,7 @@ class StoredFeatures:
         return (self[start : start + step] for start in range(0, self.nrows, step))
 
     def matrix(self) -> gb.Matrix:
-        """Read all rows into memory.
-
-        Raises
-        ------
-        FormatError, MissingFileError
-            As for `gbdnn.load`; the message names the part.
-        """
+        """Read all rows into memory."""
         return self[:].matrix()
 
     def _range(self, start: int, stop: int | None) -> tuple[int, int]:

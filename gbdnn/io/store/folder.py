@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib
 import json
 import os
 import re
@@ -21,23 +20,29 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import FormatError, MissingFileError, OutputError
-from gbdnn.io.files import existing, output_errors, require_other_ending, whole_file
+from gbdnn.io.formats import require_folder_name
 from gbdnn.io.reading import read_bytes, require_form
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.shards import SHARD_NAME, ShardReader, ShardWriter, require_packages
+from gbdnn.io.writing import (
+    existing,
+    is_standard_output,
+    output_errors,
+    require_writable,
+    whole_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = [
-    "INDEX", "PART_FORM", "RUN", "SHARD_FORM", "Address", "Reader", "finish", "read_json", "tidy",
-    "write_json", "writing",
+    "INDEX", "PART_FORM", "RUN", "SHARD_FORM", "Address", "Reader", "finish", "read_json",
+    "require_free", "tidy", "unfinished", "write_json", "writing",
 ]  # fmt: skip
 
 INDEX, RUN = "index.json", "gbdnn-run.json"
 _FORMAT, _VERSION = "gbdnn.store", 2
-_OTHERS = (".safetensors", ".tsv", ".tsv.gz")
 _OURS = re.compile(  # names that nobody else chooses
     rf"{SHARD_NAME.pattern}|part-[0-9a-f]{{16}}-\d+-\d+\.json"
     r"|gbdnn-run\.json|\.gbdnn-[0-9a-f]{16}\.tmp"
@@ -53,6 +58,11 @@ _CONTENTS: dict[str, Any] = {
     "categories": {"categories": _PLACE},
 }
 """The form of each kind of index, as for `require_form`."""
+_REMEDIES = {
+    "network": "use gbdnn.load",
+    "features": "use gbdnn.io.open_features or read_features",
+    "categories": "use gbdnn.io.read_categories",
+}
 
 
 @contextlib.contextmanager
@@ -68,8 +78,7 @@ def writing(
     """
     as_flag(replace, "replace")
     folder, is_new, lock = as_path(path).absolute(), False, -1
-    if not os.path.isdir(folder):  # noqa: PTH112 -- no error for a long name
-        require_other_ending(as_path(path), "a store is a folder, not a file", *_OTHERS)
+    require_folder_name(as_path(path))
     require_packages()
     try:
         with output_errors(folder):
@@ -98,6 +107,20 @@ def writing(
                 folder.rmdir()
 
 
+def require_free(path: Path, *, stored: bool, replace: bool, resumes: bool = False) -> None:
+    """Raise the OutputError of writing a store or a file, before the content is computed.
+
+    With `resumes`, the folder of a store may contain the parts of an unfinished run.
+    """
+    if not stored:
+        require_writable(path, replace=replace)
+        return
+    if is_standard_output(path):
+        raise OutputError("a store is a folder; it cannot be written to standard output")
+    with writing(path, replace=replace, resumes=resumes):
+        pass
+
+
 def finish(writer: ShardWriter, kind: str, content: dict[str, Any]) -> None:
     """Write the last shard and the index, which completes the store."""
     writer.flush()
@@ -117,6 +140,17 @@ def tidy(folder: Path) -> None:
         for path in folder.iterdir():
             if _OURS.fullmatch(path.name) and path.name not in kept:
                 path.unlink(missing_ok=True)
+
+
+def unfinished(folder: Path) -> str:
+    """Describe the unfinished run in a folder, or return an empty string."""
+    try:
+        total = read_json(folder / RUN)["starts"][-1]
+    except (MissingFileError, LookupError, ValueError):
+        return ""
+    bounds = (path.stem.split("-")[-2:] for path in folder.glob("part-*.json"))
+    done = sum(int(stop) - int(start) for start, stop in bounds)
+    return f"unfinished: {done:,} of {total:,} inputs; repeat the call of infer_to_store"
 
 
 def _require_ours(folder: Path) -> None:
@@ -166,9 +200,8 @@ class Reader:
         try:
             self.index = read_json(self.path / INDEX)
         except MissingFileError as err:
-            parts = importlib.import_module("gbdnn.io.store.parts")  # it imports this module
             what = f"not a complete store; the file {INDEX} is missing, which is written last"
-            raise MissingFileError(f"{self.path}: {parts.unfinished(self.path) or what}") from err
+            raise MissingFileError(f"{self.path}: {unfinished(self.path) or what}") from err
         more = _CONTENTS.get(str(self.index.get("kind")), {})
         form = {"kind": str, "shards": [SHARD_FORM], **more}
         require_form(self.index, form, f"{self.path / INDEX}: index")
@@ -178,6 +211,12 @@ class Reader:
     def kind(self) -> str:
         """``"network"``, ``"features"`` or ``"categories"``."""
         return str(self.index["kind"])
+
+    def require(self, kind: str) -> None:
+        """Raise FormatError if the store contains something else."""
+        if self.kind != kind:
+            remedy = _REMEDIES.get(self.kind, "it was written by another version of gbdnn")
+            raise FormatError(f"{self.path}: the store contains {self.kind}, not {kind}; {remedy}")
 
     @property
     def address(self) -> Address:

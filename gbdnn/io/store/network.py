@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.matrices import as_columns
-from gbdnn.errors import FormatError, require_kind
-from gbdnn.io.format import Format
+from gbdnn.errors import FormatError, naming
+from gbdnn.io.formats import Format
 from gbdnn.io.reading import valid_fields
 from gbdnn.io.store.folder import INDEX, Reader, finish, writing
 from gbdnn.io.store.shards import read_rows, write_rows
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from gbdnn.io.store.folder import Address
     from gbdnn.io.store.shards import ShardWriter
 
-__all__ = ["read_network", "write_network"]
+__all__ = ["STORE", "read_network", "write_network"]
 
 _FIELDS = [field.name for field in fields(LayerInfo)]
 
 
 def write_network(
-    layers: Iterable[Layer],
+    layers: Iterable[Any],
     path: str | os.PathLike[str],
     progress: Callable[[int, int | None], object] | None = None,
     count: int | None = None,
@@ -46,7 +46,9 @@ def write_network(
     with writing(path, replace=replace) as writer:
         for layer in layers:
             k = len(entries)
-            require_kind(layer, Layer, f"layer {k} must be a Layer")
+            if not isinstance(layer, Layer):
+                with naming(f"layer {k}"):
+                    layer = Layer(layer)
             if before is not None:
                 require_fit(k, before, layer)
             before = layer.info
@@ -59,6 +61,7 @@ def write_network(
 
 def read_network(reader: Reader) -> Network:
     """Return the lazy network in a store."""
+    reader.require("network")
     with valid_fields(reader.path / INDEX):
         layers = _StoredLayers(reader)
         return Network.lazy(layers.infos, layers, reopen=_Reopen(reader.address))
@@ -123,6 +126,7 @@ STORE = Format(
     name="store",
     read=lambda path, **_: read_network(Reader(path)),
     write=write_network,
+    options="lazy verify",
     mark=r"index\.json",
     files=r".*\.safetensors|index\.json",
 )

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import MissingFileError, OutputError
-from gbdnn.io.files import output_errors
 from gbdnn.io.reading import require_form
 from gbdnn.io.store.features import PART, write_part_of
 from gbdnn.io.store.fingerprints import checksum
@@ -34,6 +33,7 @@ from gbdnn.io.store.folder import (
     writing,
 )  # fmt: skip
 from gbdnn.io.store.shards import ShardReader, ShardWriter
+from gbdnn.io.writing import output_errors
 
 if TYPE_CHECKING:
     import os
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import graphblas as gb
     import numpy as np
 
-__all__ = ["Parts", "unfinished", "write_part", "writing_parts"]
+__all__ = ["Parts", "write_part", "writing_parts"]
 
 _HASHES = ("network", "features")
 
@@ -148,17 +148,6 @@ def _begun(
             " folder or pass replace=True to discard it"
         )
     return None if difference else begun
-
-
-def unfinished(folder: Path) -> str:
-    """Describe the unfinished run in a folder, or return an empty string."""
-    record = _read(folder / RUN, {"run": dict, "starts": [int]})
-    if not record:
-        return ""
-    starts = record["starts"]
-    missing = Parts(ShardWriter(folder), record["run"], starts, False).missing()
-    done = starts[-1] - sum(starts[k + 1] - starts[k] for k in missing)
-    return f"unfinished: {done:,} of {starts[-1]:,} inputs; repeat the call of infer_to_store"
 
 
 def _remove_run(folder: Path) -> None:

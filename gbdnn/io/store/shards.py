@@ -17,9 +17,9 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import FormatError, MissingFileError
-from gbdnn.io.files import whole_file
 from gbdnn.io.reading import foreign_errors, read_errors
 from gbdnn.io.store.fingerprints import checksum, checksum_of_file
+from gbdnn.io.writing import whole_file
 from gbdnn.runtime.forks import new_lock
 from gbdnn.runtime.optional import require
 

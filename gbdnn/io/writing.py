@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from gbdnn.arrays.checks import as_flag, as_path
-from gbdnn.errors import ArgumentError, GbdnnError, OutputError
-from gbdnn.io.format import of_suffix
+from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.runtime.signals import from_handler
 
 if TYPE_CHECKING:
@@ -30,24 +29,13 @@ if TYPE_CHECKING:
 __all__ = [
     "existing",
     "is_standard_output",
-    "made_folder",
     "output_errors",
-    "require_other_ending",
     "require_writable",
     "whole_file",
-    "whole_files",
     "whole_folder",
 ]
 
 _GZIP_LEVEL = 6  # a third of the time of level 9 for 2 % more bytes
-
-
-def require_other_ending(path: Path, what: str, *others: str) -> None:
-    """Raise ArgumentError if a name has the suffix of a network's file, or one of `others`."""
-    form = of_suffix(path)
-    if form or path.name.lower().endswith(others):
-        writer = f"for a network use gbdnn.io.{form.write.__name__}, or " if form else ""
-        raise ArgumentError(f"{path}: {what}; {writer}choose a name without this suffix")
 
 
 @contextlib.contextmanager
@@ -99,7 +87,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             what = "the folder is not empty" if target.is_dir() else "the path is not a folder"
             raise OutputError(f"{path}: {what}; choose another path or remove it")
         temporary = _temporary(target.parent)
-        temporary.mkdir()
+        temporary.mkdir(parents=True)
         try:
             yield temporary
             temporary.replace(target)
@@ -109,43 +97,11 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def whole_files(folder: Path) -> Iterator[Path]:
-    """Make a folder whose files are moved to `folder` when the block ends without an exception.
-
-    Existing files are replaced as by `whole_file`.
-    """
-    with output_errors(folder):
-        temporary = _temporary(folder)
-        temporary.mkdir()
-        try:
-            yield temporary
-            moves = [
-                (file, Path(os.path.realpath(folder / file.name))) for file in temporary.iterdir()
-            ]
-            for file, target in moves:
-                if (old := _stat(target)) is not None:
-                    _require_writable_file(target)
-                    file.chmod(stat.S_IMODE(old.st_mode))
-            for file, target in moves:
-                file.replace(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def made_folder(path: str | os.PathLike[str]) -> Path:
-    """Make a folder if it does not exist; raise OutputError if that fails."""
-    folder = as_path(path, "directory")
-    with output_errors(folder, "created"):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextlib.contextmanager
-def output_errors(path: str | os.PathLike[str], done: str = "written") -> Iterator[None]:
+def output_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise an OutputError about `path` in place of an OSError in the block."""
     path = as_path(path)
     if "\0" in str(path):
-        raise OutputError(f"{str(path)!r}: cannot be {done}: the name contains a NUL character")
+        raise OutputError(f"{str(path)!r}: cannot be written: the name contains a NUL character")
     try:
         yield
     except GbdnnError:
@@ -157,7 +113,7 @@ def output_errors(path: str | os.PathLike[str], done: str = "written") -> Iterat
         reason = err.strerror or str(err) or type(err).__name__
         if isinstance(err, FileNotFoundError) and not folder.exists():
             reason = f"the folder {folder} does not exist"
-        failure = OutputError(f"{path}: cannot be {done}: {reason}")
+        failure = OutputError(f"{path}: cannot be written: {reason}")
         failure.errno = err.errno
         raise failure from err
 
