@@ -24,35 +24,50 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.sources import RowSource
 
-__all__ = ["as_answer", "as_array", "as_graph", "form_of", "is_shared", "kind_of"]
+__all__ = [
+    "as_answer",
+    "as_array",
+    "as_graph",
+    "form_of",
+    "from_networkx",
+    "is_networkx",
+    "is_shared",
+    "kind_of",
+]
 
 _AT_ONCE = 4096  # rows per read
 
 
-def as_graph(
-    G: Any, what: str, *, transposed: bool = False, weight: str | None = "weight"
-) -> tuple[Any, Sequence[Any]]:
-    """Return the matrix of a graph, in which G(i, j) is the edge from i to j, and its labels.
+def as_graph(A: Any, what: str) -> tuple[Any, Sequence[Any]]:
+    """Return a square matrix and the labels of its rows, to which its columns are aligned.
 
-    Networkx graphs are converted; with `transposed`, to the transpose. Labels are the nodes of a
-    networkx graph, or those of the rows of a pandas or xarray object, to which its columns are
-    aligned; otherwise a range. Raise ShapeError if the matrix is not square.
+    Labels are those of a pandas or xarray object, otherwise a range. Raise ShapeError if the matrix
+    is not square.
     """
-    kind = if_imported("networkx", "Graph")
-    if kind is not None and isinstance(G, kind):
-        A = _from_networkx(sys.modules["networkx"], G, what, weight)
-        return A.T if transposed else A, list(G)
-    labels = labels_of(G, 0)
-    A = as_held(aligned(G, labels, what, "those of its rows", axis=1), what)
+    if is_networkx(A):
+        raise ArgumentTypeError(
+            f"{what} is a networkx graph; pass gbdnn.graph.normalized(graph), or the transposed"
+            " matrix networkx.to_scipy_sparse_array(graph).T"
+        )
+    labels = labels_of(A, 0)
+    A = as_held(aligned(A, labels, what, "those of its rows", axis=1), what)
     nrows, ncols = shape_of(A, what)
     if nrows != ncols:
         raise ShapeError(f"{what} must be square, not {nrows} x {ncols}")
-    return A, labels_of(G, 1) or range(nrows) if labels is None else labels
+    return A, labels_of(A, 1) or range(nrows) if labels is None else labels
 
 
-def _from_networkx(networkx: Any, G: Any, what: str, weight: str | None) -> Any:
+def is_networkx(G: Any) -> bool:
+    """Whether an object is a graph of networkx."""
+    kind = if_imported("networkx", "Graph")
+    return kind is not None and isinstance(G, kind)
+
+
+def from_networkx(G: Any, what: str, weight: str | None) -> Any:
+    """Return the adjacency matrix of a networkx graph."""
     if not len(G):
         return np.zeros((0, 0), np.float32)
+    networkx = sys.modules["networkx"]
     require("scipy.sparse", "challenge", "networkx graphs need SciPy")
     edges = [] if weight in (None, "weight") else list(G.edges(data=True))
     if edges and not any(weight in data for *_, data in edges):
@@ -68,11 +83,13 @@ def _from_networkx(networkx: Any, G: Any, what: str, weight: str | None) -> Any:
         raise ArgumentTypeError(f"{what}: {weight} of edge {bad[0]!r} is not a number") from err
 
 
-def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:
-    """Return the number and dtype of features; raise if X does not have a row per node."""
-    nrows, ncols, dtype = form_of(X, "X")
+def kind_of(features: Any, nodes: int) -> tuple[int, np.dtype]:
+    """Return the number and dtype of features; raise unless there is a row per node."""
+    nrows, ncols, dtype = form_of(features, "features")
     if nrows != nodes:
-        raise ShapeError(f"X is {nrows} x {ncols} but A, {nodes} x {nodes}, has {nodes} nodes")
+        raise ShapeError(
+            f"the features are {nrows} x {ncols} but A, {nodes} x {nodes}, has {nodes} nodes"
+        )
     return ncols, dtype
 
 

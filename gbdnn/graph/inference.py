@@ -62,7 +62,7 @@ _AT_ONCE = 1 << 15  # maximum nodes per product with sparse weights
 
 def infer(
     layers: Network | Iterable[Convolution | Layer | MatrixLike],
-    X: Any,
+    features: Any,
     A: MatrixLike,
     *,
     nodes: Any = None,
@@ -80,19 +80,18 @@ def infer(
     layers : Network, or list of Convolution, Layer, or matrices (features before, features)
         A Layer computes ``A Y W + b``, then its activation and clip; matrices get a ReLU. Rows of
         labelled matrices are aligned as in `gbdnn.infer`.
-    X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features of the first layer)
+    features : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features of layer 0)
         One row per node. Rows of a labelled pandas or xarray object may be in any order if A has
         the same labels; other labels are refused. The numbers 0 to n - 1 in any order, as of
         shuffled rows, are no labels.
-    A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
+    A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
         ``A(j, i)`` propagates features from node i to node j. Pass the result of `normalized` or
-        the transpose of an adjacency matrix. Networkx graphs are transposed automatically, with
-        nodes in the order of ``list(A)`` and the edge attribute ``weight`` as values (default: 1).
-        Columns of a labelled pandas or xarray object are aligned to its rows.
+        the transpose of an adjacency matrix. Columns of a labelled pandas or xarray object are
+        aligned to its rows.
     nodes : array_like of int, boolean mask of length nodes, or Vector, optional
-        Nodes whose activations are returned, for a Vector those of its nonzero entries, for a
-        networkx graph also a list of its nodes. Only these nodes and their neighbourhoods are
-        computed. Default: all nodes.
+        Nodes whose activations are returned: numbers, or labels if A has labels; for a Vector those
+        of its nonzero entries. Only these nodes and their neighbourhoods are computed. Default: all
+        nodes.
     aggregate : {"sum", "max", "min"}, default "sum"
         ``"max"`` and ``"min"`` replace ``A Y`` by the maximum or minimum over neighbours, computed
         by GraphBLAS; the values of A are ignored, and nodes without neighbours get 0.
@@ -120,7 +119,7 @@ def infer(
     Raises
     ------
     ShapeError
-        A is not square, X does not have one row per node, or a layer does not fit.
+        A is not square, the features do not have one row per node, or a layer does not fit.
     ArgumentError, ArgumentTypeError
         A value is not finite, an option is invalid, or `memory` is too small for 64 nodes; the
         message states the required bytes.
@@ -149,23 +148,23 @@ def infer(
     nthreads = as_nthreads(nthreads)
     if memory is not None:
         memory = as_bytes(memory)
-    A, labels = as_graph(A, "A", transposed=True)
-    X = aligned(X, labels, "X", "the nodes of A")
+    A, labels = as_graph(A, "A")
+    X = aligned(features, labels, "features", "the nodes of A")
     count = len(labels)
     with restored(), engaged(nthreads):
         convolutions = as_convolutions(layers, X, None if dtype is None else as_dtype(dtype))
-        X = as_held(X, "X")
-        features, own = kind_of(X, count)
+        X = as_held(X, "features")
+        ncols, own = kind_of(X, count)
         if convolutions:
             first = convolutions[0].layer
-            if first.nrows != features:
+            if first.nrows != ncols:
                 raise ShapeError(
-                    f"X is {count} x {features} but layer 0, {first.nrows} x {first.ncols}, reads"
-                    f" {first.nrows} features"
+                    f"the features are {count} x {ncols} but layer 0, {first.nrows} x"
+                    f" {first.ncols}, reads {first.nrows}"
                 )
             kind = first.dtype
         else:
-            kind = floating(own, "X") if dtype is None else as_dtype(dtype)
+            kind = floating(own, "features") if dtype is None else as_dtype(dtype)
         wanted = None
         if nodes is not None:
             wanted = np.unique(as_nodes(nodes, labels), return_inverse=True)
@@ -178,7 +177,7 @@ def infer(
         # Sparse features stay sparse where the first layer's weights come first, or if they do not
         # fit as an array.
         stays = ids is None and convolutions and Y.dense_rows is None
-        large = is_source(X) and count * features * kind.itemsize > run.memory
+        large = is_source(X) and count * ncols * kind.itemsize > run.memory
         if not (stays and (large or run.may_multiply_first(convolutions[0], plan[0]))):
             Y = as_array(Y, run.nthreads, read)
         for k, (layer, step) in enumerate(zip(convolutions, plan, strict=True)):

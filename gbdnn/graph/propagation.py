@@ -21,7 +21,16 @@ from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, shape_
 from gbdnn.arrays.sources import as_source, is_source
 from gbdnn.engine.plan import MEMORY, Engine, engines
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
-from gbdnn.graph.features import as_answer, as_array, as_graph, form_of, is_shared, kind_of
+from gbdnn.graph.features import (
+    as_answer,
+    as_array,
+    as_graph,
+    form_of,
+    from_networkx,
+    is_networkx,
+    is_shared,
+    kind_of,
+)
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import available, engaged, restored
@@ -92,7 +101,7 @@ def normalized(
     """
     as_word(kind, "kind", get_args(Normalization))
     loops = kind == "symmetric" if self_loops is None else as_flag(self_loops, "self_loops")
-    G, _ = as_graph(G, "G", weight=weight)
+    G = from_networkx(G, "G", weight) if is_networkx(G) else as_graph(G, "G")[0]
     columns = as_columns(G, what="G", dtype=None if dtype is None else as_dtype(dtype))
     if columns.nvals and columns.values.min() < 0:
         raise ArgumentError(f"G: weights must be at least 0, not {columns.values.min():g}")
@@ -124,7 +133,7 @@ def normalized(
 
 def propagate(
     A: MatrixLike,
-    X: Any,
+    features: Any,
     *,
     hops: int = 1,
     all_hops: bool = False,
@@ -134,13 +143,13 @@ def propagate(
     memory: int | str = MEMORY,
     nthreads: int | None = None,
 ) -> Any:
-    """Return ``A^hops X``: features aggregated over neighbourhoods of `hops` hops.
+    """Return ``A^hops X``: features X aggregated over neighbourhoods of `hops` hops.
 
     Parameters
     ----------
-    A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
+    A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
         As for `infer`.
-    X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features)
+    features : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features)
         Converted to a dense array. A data frame as for `infer`.
     hops : int, default 1
         Number of products with A.
@@ -150,7 +159,7 @@ def propagate(
     aggregate : {"sum", "max", "min"}, default "sum"
         As for `infer`.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Of the computation. Default: FP64 if A or X is FP64, otherwise FP32.
+        Of the computation. Default: FP64 if A or the features are FP64, otherwise FP32.
     engine : {"auto", "graphblas", "fused", "full", "sparse"}, default "auto"
         ``"fused"`` forces compiled code; ``"auto"`` uses it where the cost model prefers it.
         The others use GraphBLAS.
@@ -163,12 +172,12 @@ def propagate(
     Returns
     -------
     ndarray or graphblas.Matrix
-        An array if X is an array, else a new Matrix without stored zeros.
+        An array if the features are, else a new Matrix without stored zeros.
 
     Raises
     ------
     ShapeError
-        A is not square, or X does not have one row per node.
+        A is not square, or the features do not have one row per node.
     ArgumentError, ArgumentTypeError
         A value is not finite, an option is invalid, or `memory` is too small for one column.
     NonFiniteError
@@ -193,26 +202,26 @@ def propagate(
     as_word(aggregate, "aggregate", get_args(Aggregate))
     as_word(engine, "engine", engines())
     nthreads, memory = as_nthreads(nthreads), as_bytes(memory)
-    A, labels = as_graph(A, "A", transposed=True)
-    X = as_held(aligned(X, labels, "X", "the nodes of A"), "X")
+    A, labels = as_graph(A, "A")
+    X = as_held(aligned(features, labels, "features", "the nodes of A"), "features")
     nodes = len(labels)
-    features, own = kind_of(X, nodes)
-    wanted = _common(A, own, "X") if dtype is None else as_dtype(dtype)
+    count, own = kind_of(X, nodes)
+    wanted = _common(A, own, "features") if dtype is None else as_dtype(dtype)
     with restored(), engaged(nthreads):
         source, threads = as_source(X, wanted), available()
         rows = as_rows(A, what="A", dtype=wanted)
         gather = Gather(rows, aggregate, threads, engine)
-        width, every = features, features * (hops + 1 if all_hops else 1)
+        width, every = count, count * (hops + 1 if all_hops else 1)
         if is_source(X):
             each = 2 * nodes * wanted.itemsize
-            width = rows_within(memory, each, "features", least=1, most=features)
-        parts = np.empty((nodes, every), wanted) if all_hops or width < features else None
+            width = rows_within(memory, each, "features", least=1, most=count)
+        parts = np.empty((nodes, every), wanted) if all_hops or width < count else None
         Y, nothing = np.empty((nodes, 0), wanted), np.zeros(width, wanted)
-        for first in range(0, features, max(width, 1)):
-            some = slice(first, min(first + width, features))
+        for first in range(0, count, max(width, 1)):
+            some = slice(first, min(first + width, count))
             Y = as_array(source, threads, columns=some)
             for hop in range(hops + 1):
-                Z, at = None, first + (features * hop if all_hops else 0)
+                Z, at = None, first + (count * hop if all_hops else 0)
                 if parts is not None and (all_hops or hop == hops):
                     Z = parts[:, at : at + Y.shape[1]]
                 if hop == 0:

@@ -32,12 +32,12 @@ class CompactNetwork(NamedTuple):
     inputs: np.ndarray
 
 
-def compact(net: Network | Iterable[Layer], *, inputs: bool = False) -> CompactNetwork:
+def compact(network: Network | Iterable[Layer], *, inputs: bool = False) -> CompactNetwork:
     """Remove neurons that do not affect the answer.
 
     Parameters
     ----------
-    net : Network or list of Layer
+    network : Network or list of Layer
         Any bias rules, activations and clips. It is not modified.
     inputs : bool, default False
         Also remove inputs without edges. The network then takes ``X[:, found.inputs]``.
@@ -73,8 +73,8 @@ def compact(net: Network | Iterable[Layer], *, inputs: bool = False) -> CompactN
       1      2 x 1      2  bias 11 (all), relu
     """
     as_flag(inputs, "inputs")
-    with naming("net"):
-        layers = list(as_network(net).loaded())
+    with naming("network"):
+        layers = list(as_network(network).loaded())
     if not layers:
         return CompactNetwork(Network([]), np.arange(0))
     live, biases = _reached(layers)

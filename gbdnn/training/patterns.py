@@ -102,12 +102,14 @@ def erdos_renyi(
     return initialized(layers, seed=seed)
 
 
-def initialized(net: Network | Iterable[Layer], *, seed: int | np.random.Generator = 0) -> Network:
+def initialized(
+    network: Network | Iterable[Layer], *, seed: int | np.random.Generator = 0
+) -> Network:
     """Return a network with the same edges and new random weights.
 
     Parameters
     ----------
-    net : Network or list of Layer
+    network : Network or list of Layer
         Edges, activations, clips and dtype are kept; weights and biases are ignored.
     seed : int or numpy.random.Generator, default 0
 
@@ -125,8 +127,8 @@ def initialized(net: Network | Iterable[Layer], *, seed: int | np.random.Generat
     ('all', 65536)
     """
     seed = as_seed(seed)
-    with naming("net"):
-        network = as_network(net)
+    with naming("network"):
+        network = as_network(network)
     layers = []
     for k, layer in enumerate(network):
         random = generator(seed, "weights", k)
@@ -141,7 +143,7 @@ def initialized(net: Network | Iterable[Layer], *, seed: int | np.random.Generat
 
 
 def with_ends(
-    net: Network | Iterable[Layer],
+    network: Network | Iterable[Layer],
     inputs: int,
     outputs: int,
     *,
@@ -152,7 +154,7 @@ def with_ends(
 
     Parameters
     ----------
-    net : Network or list of Layer
+    network : Network or list of Layer
         Hidden layers, for example a RadiX-Net, whose neurons all have the same number of edges.
         Edges, activations, clips and dtype are kept; weights and biases are ignored.
     inputs, outputs : int
@@ -183,8 +185,8 @@ def with_ends(
       1      1024 x 1024  32768  bias 0 (all), relu, clip 32
       2      1024 x 10    10240  bias 0 (all), identity
     """
-    with naming("net"):
-        hidden = as_network(net)
+    with naming("network"):
+        hidden = as_network(network)
     if not len(hidden):
         raise ArgumentError("with_ends: the network has no layers; pass at least one hidden layer")
     inputs = whole_number(inputs, "inputs", least=1)

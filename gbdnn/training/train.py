@@ -43,7 +43,7 @@ _STRATIFIED = 0.1  # fraction of the inputs
 
 
 def train(
-    net: Network | TrainingRun | Iterable[Layer],
+    network: Network | TrainingRun | Iterable[Layer],
     X: MatrixLike,
     y: Any,
     *,
@@ -65,7 +65,7 @@ def train(
 
     Parameters
     ----------
-    net : Network, list of Layer, or TrainingRun
+    network : Network, list of Layer, or TrainingRun
         Initial edges, weights and biases, for example from `gbdnn.training.erdos_renyi`, with the
         bias rule ``"all"``; or a run to continue, with its moments if the optimizer has the same
         class.
@@ -187,7 +187,7 @@ def train(
         if validation is None:
             raise ArgumentError("patience= requires validation data; pass validation=0.2")
     with restored(), engaged(nthreads), np.errstate(under="ignore"):
-        before = net if isinstance(net, TrainingRun) else _begun(net)
+        before = network if isinstance(network, TrainingRun) else _begun(network)
         seed = before.seed if seed is None else as_seed(seed)
         batch_size = before.batch_size if batch_size is None else batch_size
         batch_size = whole_number(batch_size, "batch_size", least=1)
@@ -214,7 +214,7 @@ def train(
             nthreads=threads,
             callback=callback,
         )
-        del before, net  # the trainer frees their weights
+        del before, net, network  # the trainer frees their weights
         return trainer.run(checkpoint)
 
 
@@ -253,10 +253,10 @@ def _lazy(run: TrainingRun) -> Network:
     return Network.lazy([each.info for each in run.layers], lambda k: run.layers[k].layer())
 
 
-def trainable(net: Any) -> Network:
+def trainable(network: Any) -> Network:
     """Return a network in memory; raise if it cannot be trained."""
-    with naming("net"):
-        network = as_network(net).loaded()
+    with naming("network"):
+        network = as_network(network).loaded()
     if not len(network):
         raise ArgumentError("the network has no layers; train needs at least one")
     for k, info in enumerate(network.infos):
@@ -265,7 +265,7 @@ def trainable(net: Any) -> Network:
         if info.bias_rule == "entries" and info.largest_bias != 0:
             raise ArgumentError(
                 f'layer {k} has the bias rule "entries", but training requires "all"; use'
-                ' Layer(W, b, bias_rule="all") or gbdnn.training.initialized(net)'
+                ' Layer(W, b, bias_rule="all") or gbdnn.training.initialized(network)'
             )
     return network
 

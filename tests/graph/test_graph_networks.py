@@ -269,8 +269,8 @@ def test_errors():
     A, X, W = np.eye(3), np.ones((3, 2)), np.ones((2, 2))
     for error, text, call in (
         (errors.ShapeError, "A must be square, not 3 x 2", lambda: graph.infer([W], X, X)),
-        (errors.ShapeError, "X is 2 x 3 but A, 3 x 3, has 3", lambda: graph.infer([W], X.T, A)),
-        (errors.ShapeError, "X is 3 x 2 but layer 0, 5 x 1, reads 5 features",
+        (errors.ShapeError, "are 2 x 3 but A, 3 x 3, has 3", lambda: graph.infer([W], X.T, A)),
+        (errors.ShapeError, "the features are 3 x 2 but layer 0, 5 x 1, reads 5",
          lambda: graph.infer([np.ones((5, 1))], X, A)),
         (errors.ShapeError, "layer 1: weights are 3 x 2", lambda: graph.infer([W, X], X, A)),
         (errors.ArgumentError, "nodes contains 3", lambda: graph.infer([W], X, A, nodes=[3])),

@@ -200,7 +200,7 @@ def test_errors(engine, monkeypatch):
     monkeypatch.setattr(features, "_AT_ONCE", 2)
     with pytest.raises(errors.ShapeError, match="A must be square, not 3 x 2"):
         graph.propagate(X, X)
-    with pytest.raises(errors.ShapeError, match="X is 2 x 3 but A, 3 x 3, has 3 nodes"):
+    with pytest.raises(errors.ShapeError, match="the features are 2 x 3 but A, 3 x 3, has 3 nodes"):
         graph.propagate(A, X.T)
     for bad in (np.nan, np.inf):
         for k in (0, -2):

@@ -103,7 +103,7 @@ BY_NAME = {
     ("layers", "depth"): WHOLES, ("layers", "network"): LAYERS,
     ("neurons", "plot"): ["x", 1.5, object(), {}, -1],
     ("images", "pixels"): [3, None, "x", object(), np.ones(3), np.full((1, 2, 2), "a"), [[1], 2]],
-    ("stats", "callback"): FUNCTIONS[:2], ("inputs", "flag"): FLAGS, ("net", "layers"): LAYERS,
+    ("stats", "callback"): FUNCTIONS[:2], ("inputs", "flag"): FLAGS, ("network", "layers"): LAYERS,
     ("features", "written"): [*MATRICES[:4], *MATRICES[6:]],
     ("weight", "attribute"): [], ("source", "path"): PATHS,
 }  # fmt: skip
@@ -171,7 +171,9 @@ def calls(tmp_path_factory):
         right(gbdnn.gallery.radix_layers, systems=[[2, 2]]),
         right(gbdnn.gallery.radixnet, deep, neurons=1024, layers=1),
         right(gbdnn.save, lists, layers=[W], path=folder / "save"),
-        right(gbdnn.train, net=net, X=X, y=np.ones((3, 4)), epochs=1, checkpoint=folder / "run"),
+        right(
+            gbdnn.train, network=net, X=X, y=np.ones((3, 4)), epochs=1, checkpoint=folder / "run"
+        ),
         right(stored.sparse_rows, start=0, stop=2),
         right(stored.batches, inputs=2),
         right(gbdnn.load, deep, path=folder / "mm", prefix="n4-l", clip=1.0),
@@ -195,14 +197,15 @@ def calls(tmp_path_factory):
         right(training.GroupLasso, strength=0.1),
         right(training.MagnitudePruning, density=0.5),
         right(training.erdos_renyi, sizes=[4, 3], density=0.5),
-        right(training.initialized, {"net": "layers"}, net=net),
-        right(training.with_ends, {"net": "layers"}, net=net, inputs=5, outputs=2),
-        right(training.compact, {"net": "layers", "inputs": "flag"}, net=net),
+        right(training.initialized, {"network": "layers"}, network=net),
+        right(training.with_ends, {"network": "layers"}, network=net, inputs=5, outputs=2),
+        right(training.compact, {"network": "layers", "inputs": "flag"}, network=net),
     ]  # fmt: skip
     A = np.eye(3)
     found += [
-        right(graph.Convolution, weights=W), right(graph.infer, lists, layers=[W], X=X, A=A),
-        right(graph.normalized, {"weight": "attribute"}, G=A), right(graph.propagate, A=A, X=X),
+        right(graph.Convolution, weights=W), right(graph.infer, lists, layers=[W], features=X, A=A),
+        right(graph.normalized, {"weight": "attribute"}, G=A),
+        right(graph.propagate, A=A, features=X),
         right(graph.spmm, A=A, Y=X),
     ]  # fmt: skip
     if importlib.util.find_spec("sklearn"):

@@ -200,7 +200,7 @@ class Custom:
 
 
 REFUSED = {  # by parameter of `train`: other values, and what the error says
-    "net": [
+    "network": [
         (network((37, 50, 10)), "has layers"),
         (network(dtype="FP32"), "float64.*float32"),
         (network(clip=2.0), "has layers.*None.*2.0"),
@@ -235,7 +235,7 @@ REFUSED = {  # by parameter of `train`: other values, and what the error says
 @pytest.mark.parametrize("name", inspect.signature(gbdnn.train).parameters)
 def test_a_checkpoint_of_another_call_is_refused(name, tmp_path):
     """A parameter that is added to `train` has to be added here, too."""
-    options = {"net": NET, "X": X, "y": Y, "epochs": 3, "checkpoint": tmp_path / "run"}
+    options = {"network": NET, "X": X, "y": Y, "epochs": 3, "checkpoint": tmp_path / "run"}
     gbdnn.train(**options)
     content = options["checkpoint"].read_bytes()
     for value, message in REFUSED[name]:

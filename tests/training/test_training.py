@@ -632,9 +632,9 @@ def wrong_calls():
         (A, "contains nan", {"X": sp.csr_array(nan)}),
         (A, "X has no rows", {"X": X[:0], "y": y[:0]}),
         (S, "pass features with 20 columns", {"X": X[:, :-1]}),
-        (A, "no layers", {"net": []}),
-        (S, "has no weights", {"net": [gbdnn.Layer(np.ones((20, 0)))]}),
-        (A, "bias rule", {"net": entries}),
+        (A, "no layers", {"network": []}),
+        (S, "has no weights", {"network": [gbdnn.Layer(np.ones((20, 0)))]}),
+        (A, "bias rule", {"network": entries}),
         (A, "neither may be empty", {"validation": 1e-9}),
         (A, "requires labels", {"y": values, "validation": "stratified"}),
         (A, "validation: y: label 5", {"validation": (X, large)}),
@@ -658,7 +658,7 @@ def wrong_calls():
         (S, "Returning.adjust must be all", {"adjustments": Returning(lambda x: x[1:])}),
         (A, "more than one InputDropout", {"adjustments": [training.InputDropout()] * 2}),
     ]  # fmt: skip
-    right = {"net": net, "X": X, "y": y, "epochs": 1}
+    right = {"network": net, "X": X, "y": y, "epochs": 1}
     return [(error, message, right | wrong) for error, message, wrong in found]
 
 
