@@ -12,9 +12,7 @@ try:
     import rich.progress  # noqa: F401
     import typer  # noqa: F401
 except ImportError as err:
-    sys.stderr.write(
-        f'gbdnn: the command line needs {err.name}; run pip install "gbdnn[challenge]"\n'
-    )
+    sys.stderr.write(f'gbdnn: the command line needs {err.name}; run pip install "gbdnn[cli]"\n')
     sys.exit(2)
 
 from gbdnn.cli.entry import app, main

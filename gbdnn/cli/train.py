@@ -39,7 +39,7 @@ def train(
         Path | None,
         Option("--from", metavar="NET", help="Start from this network instead of a random one."),
     ] = None,
-    hidden: Annotated[
+    hidden_layer_sizes: Annotated[
         str | None,
         Option(metavar="N,N,...", help="Neurons of the hidden layers (default: 1024,1024)."),
     ] = None,
@@ -91,9 +91,9 @@ def train(
       gbdnn train X.npy y.npy -o net --rewire rigl --plot run.png
       gbdnn train X.npy y.npy -o better --from net --checkpoint run.safetensors
     """  # noqa: D301 -- \b keeps the lines of the examples
-    if begin is not None and (hidden, density) != (None, None):
-        raise ArgumentError("--from cannot be combined with --hidden or --density")
-    sizes = _sizes(hidden or "1024,1024")
+    if begin is not None and (hidden_layer_sizes, density) != (None, None):
+        raise ArgumentError("--from cannot be combined with --hidden-layer-sizes or --density")
+    sizes = _sizes(hidden_layer_sizes or "1024,1024")
     require_folder_name(out)
     require_free(out, stored=True, replace=force)
     if plot is not None:
@@ -135,7 +135,9 @@ def _sizes(text: str) -> list[int]:
     try:
         return [int(size) for size in text.split(",")]
     except ValueError:
-        raise ArgumentError(f"--hidden {text}: expected integers separated by commas") from None
+        raise ArgumentError(
+            f"--hidden-layer-sizes {text}: expected integers separated by commas"
+        ) from None
 
 
 def _report(record: EpochRecord) -> None:

@@ -58,7 +58,7 @@ def digits() -> NDArray[np.float64]:
     >>> digits().shape
     (1797, 8, 8)
     """
-    datasets = require("sklearn.datasets", "challenge", "digits() needs scikit-learn")
+    datasets = require("sklearn.datasets", "sklearn", "digits() needs scikit-learn")
     return datasets.load_digits().images
 
 

@@ -68,7 +68,7 @@ def from_networkx(G: Any, what: str, weight: str | None) -> Any:
     if not len(G):
         return np.zeros((0, 0), np.float32)
     networkx = sys.modules["networkx"]
-    require("scipy.sparse", "challenge", "networkx graphs need SciPy")
+    require("scipy.sparse", "files", "networkx graphs need SciPy")
     edges = [] if weight in (None, "weight") else list(G.edges(data=True))
     if edges and not any(weight in data for *_, data in edges):
         raise ArgumentError(f"{what}: no edge has the attribute weight={weight!r}")

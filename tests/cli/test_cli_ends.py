@@ -29,7 +29,7 @@ def files(tmp_path):
 
 
 def training(files, *options):
-    few = ["--hidden", 8, "--density", 0.5, "--nthreads", 1, *options]
+    few = ["--hidden-layer-sizes", 8, "--density", 0.5, "--nthreads", 1, *options]
     return ["train", files / "X.npy", files / "y.npy", "-o", files / "net", *few]
 
 

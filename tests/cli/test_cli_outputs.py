@@ -182,7 +182,15 @@ def test_only_force_replaces_what_exists(made, tmp_path):
         (tmp_path / "run.svg").write_text("mine\n")
         np.save(tmp_path / "X.npy", np.eye(4))
         np.save(tmp_path / "y.npy", np.arange(4) % 2)
-        train = ["train", tmp_path / "X.npy", tmp_path / "y.npy", "--hidden", 4, "--epochs", 1]
+        train = [
+            "train",
+            tmp_path / "X.npy",
+            tmp_path / "y.npy",
+            "--hidden-layer-sizes",
+            4,
+            "--epochs",
+            1,
+        ]
         commands += [
             [*few, "--plot", tmp_path / "run.svg"],
             [*train, "-o", tmp_path / "store", "--plot", tmp_path / "run.svg"],

@@ -15,7 +15,7 @@ EPOCH = re.compile(
     r"epoch +(\d+): loss (\d\.\d+), accuracy (\d\.\d+)"
     r"(?:, validation loss (\d\.\d+), validation accuracy (\d\.\d+))?, (\d+) edges, \d+\.\d+ s"
 )
-FEW = ["--hidden", "64", "--density", "0.3", "--nthreads", 1]
+FEW = ["--hidden-layer-sizes", "64", "--density", "0.3", "--nthreads", 1]
 
 
 def idx(array):
@@ -68,7 +68,7 @@ def test_as_in_python(folder, tmp_path):
 def test_the_defaults_are_those_of_the_estimators(hidden, folder, tmp_path):
     printed = well(
         "train", folder / "X.npy", folder / "y.npy", "-o", tmp_path / "net", "--nthreads", 1,
-        "--hidden", hidden, "--validation", 0.2,
+        "--hidden-layer-sizes", hidden, "--validation", 0.2,
     )  # fmt: skip
     *lines, _ = printed.splitlines()
     assert float(EPOCH.fullmatch(lines[-1])[5]) > 0.95
@@ -82,7 +82,7 @@ def test_the_defaults_are_those_of_the_estimators(hidden, folder, tmp_path):
 
 
 def test_a_store_and_text_give_the_same_network(folder, tmp_path):
-    few = ["--hidden", 16, "--epochs", 1, "--nthreads", 1, "-o"]
+    few = ["--hidden-layer-sizes", 16, "--epochs", 1, "--nthreads", 1, "-o"]
     well("train", folder / "store", folder / "labels.txt", *few, tmp_path / "net")
     well("train", folder / "X.npy", folder / "y.npy", *few, tmp_path / "same")
     assert gbdnn.load(tmp_path / "net").isequal(gbdnn.load(tmp_path / "same"))
@@ -92,7 +92,13 @@ def test_start_from_a_network(folder, tmp_path):
     command = ["train", folder / "X.npy", folder / "y.npy", "--from", folder / "begin", "-o"]
     well(*command, tmp_path / "net", "--epochs", 1, "--batch-size", 50)
     assert gbdnn.load(tmp_path / "net").edges == gbdnn.load(folder / "begin").edges
-    fails(*command, tmp_path / "no", "--hidden", 3, match="cannot be combined with --hidden")
+    fails(
+        *command,
+        tmp_path / "no",
+        "--hidden-layer-sizes",
+        3,
+        match="cannot be combined with --hidden-layer-sizes",
+    )
     np.save(tmp_path / "wide.npy", np.ones((1797, 65)))
     command[1] = tmp_path / "wide.npy"
     fails(*command, tmp_path / "no", match="wide.npy: the shape is 1797 x 65")
@@ -136,8 +142,11 @@ def test_patience_keeps_the_best_epoch(folder, tmp_path):
         (["X.npy", "X.npy"], "must have one dimension"),
         (["y.npy", "y.npy"], "must have two dimensions"),
         (["begin", "y.npy"], "begin"),
-        (["X.npy", "y.npy", "--hidden", "20,x"], "--hidden 20,x: expected integers separated"),
-        (["X.npy", "y.npy", "--hidden", "0"], "sizes"),
+        (
+            ["X.npy", "y.npy", "--hidden-layer-sizes", "20,x"],
+            "sizes 20,x: expected integers",
+        ),
+        (["X.npy", "y.npy", "--hidden-layer-sizes", "0"], "sizes"),
         (["X.npy", "y.npy", "--patience", "3"], "patience"),
         (["X.npy", "y.npy", "--from", "nowhere"], "nowhere"),
         (["X.npy", "y.npy", "-o", "/dev/null/net"], "/dev/null/net"),

@@ -29,7 +29,7 @@ CALLS = [  # the module that cannot be imported, the extra, and a call with a pa
         lambda _: gbdnn.viz.plot_history([EpochRecord(0, 1, 1, 1, 1, 1, 1, 1)]),
     ),
     ("mpi4py.MPI", "mpi", lambda _: gbdnn.distributed.pipeline([np.eye(2)], np.eye(2))),
-    ("sklearn.datasets", "challenge", lambda _: gallery.digits()),
+    ("sklearn.datasets", "sklearn", lambda _: gallery.digits()),
 ]
 
 WITHOUT_EXTRAS = """
