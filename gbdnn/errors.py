@@ -23,7 +23,6 @@ __all__ = [  # GbdnnError is a name of gbdnn
     "MissingPackageError",
     "NonFiniteError",
     "OutputError",
-    "RankError",
     "ReadError",
     "ShapeError",
     "TooLargeError",
@@ -132,9 +131,9 @@ class DivergenceError(GbdnnError, ArithmeticError):
     >>> import numpy as np, gbdnn
     >>> X, y = np.eye(4), np.array([0, 1, 0, 1])
     >>> net = gbdnn.training.erdos_renyi([4, 8, 2], density=1)
-    >>> loss, optimizer = gbdnn.training.SquaredError(), gbdnn.training.SGD(1e30)
+    >>> options = {"loss": "squared_error", "optimizer": gbdnn.training.SGD(1e30)}
     >>> try:
-    ...     gbdnn.train(net, X, np.eye(2)[y], loss=loss, optimizer=optimizer, epochs=20)
+    ...     gbdnn.train(net, X, np.eye(2)[y], epochs=20, **options)
     ... except gbdnn.errors.DivergenceError as error:  # or ArithmeticError
     ...     print(error.run is not None)
     True
@@ -164,24 +163,15 @@ class ForkError(GbdnnError, RuntimeError):
 
 
 class WorkerError(GbdnnError, BrokenExecutor):
-    """A worker of an executor died; the message states which parts are complete.
+    """A worker of an executor died, or another rank of a pipeline failed with a foreign exception.
+
+    The message states which parts are complete, or quotes the exception.
 
     Examples
     --------
     >>> from concurrent.futures import BrokenExecutor
     >>> import gbdnn
     >>> issubclass(gbdnn.errors.WorkerError, BrokenExecutor)
-    True
-    """
-
-
-class RankError(GbdnnError, RuntimeError):
-    """Another rank of a pipeline failed with a foreign exception, quoted in the message.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> issubclass(gbdnn.errors.RankError, RuntimeError)
     True
     """
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 import gbdnn
-from gbdnn.training import SGD, GroupLasso, InputDropout, compact, erdos_renyi
+from gbdnn.training import SGD, GroupLasso, compact, erdos_renyi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import options
@@ -49,7 +49,7 @@ def main(
     known |= {"nthreads": nthreads}
     learning = known | {"epochs": epochs, "optimizer": SGD(0.1)}
     tuning = known | {"epochs": fine_tuning_epochs, "optimizer": SGD(0.05)}
-    tuning["adjustments"] = (InputDropout(0.2),)
+    tuning["input_dropout"] = 0.2
     print(f"{data.name}; {'-'.join(map(str, sizes))}; {epochs} + {fine_tuning_epochs} epochs")
     rows = []
     for each, seed in product(strengths, range(seeds)):

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 import gbdnn
-from gbdnn.training import SGD, Adjustment, InputDropout, RigL, erdos_renyi
+from gbdnn.training import SGD, Adjustment, RigL, erdos_renyi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import options
@@ -44,11 +44,11 @@ def main(
         "epochs": epochs, "batch_size": 128, "nthreads": nthreads, "optimizer": SGD(0.05),
     }  # fmt: skip
     print(f"{data.name}; {'-'.join(map(str, sizes))}; {epochs} epochs")
-    dropout, rows, cells = InputDropout(0.1), [], []
+    rows, cells = [], []
     for percent, name in product(densities, names):
         if percent == 100 and name != "fixed":
             continue  # a dense network has no edges to move
-        adjusted = given | {"adjustments": (*RULES[name], dropout)}
+        adjusted = given | {"adjustments": RULES[name], "input_dropout": 0.1}
         mine = [_row(sizes, percent, name, seed, data, adjusted) for seed in range(seeds)]
         accuracies = [row["accuracy"] for row in mine]
         cell = {key: mine[0][key] for key in ("rule", "density", "edges")}

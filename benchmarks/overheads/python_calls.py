@@ -21,7 +21,8 @@ import numpy as np
 import typer
 
 import gbdnn
-from gbdnn.training import SGD, Constant, CrossEntropy, erdos_renyi
+from gbdnn.training import SGD, Constant, erdos_renyi
+from gbdnn.training.losses import CrossEntropy
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import options

@@ -23,7 +23,6 @@ from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import COMPLETION, complete, gb
 from gbdnn.runtime.threads import available
 from gbdnn.training import defaults
-from gbdnn.training.adjustments import input_dropout
 from gbdnn.training.data import answers
 from gbdnn.training.optimizers import Constant, Cosine, between, optimizer_named
 from gbdnn.training.rewiring import adjustments_named
@@ -281,7 +280,8 @@ class SparseEstimator(BaseEstimator):
     def _options(self, inputs: int) -> dict[str, Any]:
         return {
             "optimizer": optimizer_named(self.optimizer, self.learning_rate, self.weight_decay),
-            "adjustments": (*adjustments_named(self.rewire), *input_dropout(self.input_dropout)),
+            "adjustments": adjustments_named(self.rewire),
+            "input_dropout": self.input_dropout,
             "batch_size": defaults.batch(inputs) if self.batch_size is None else self.batch_size,
             "nthreads": as_nthreads(self.n_jobs, "n_jobs"),
             "callback": self.callback,

@@ -5,10 +5,10 @@ epochs, `gbdnn.kernels.steps` computes minibatches, and `checkpoint` stores the 
 """
 
 from gbdnn.kernels.trainable import TrainableLayer
-from gbdnn.training.adjustments import Adjustment, GroupLasso, InputDropout, StepContext
+from gbdnn.training.adjustments import Adjustment, GroupLasso, StepContext
 from gbdnn.training.checkpoint import read_run, write_run
 from gbdnn.training.compaction import compact
-from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
+from gbdnn.training.losses import Loss
 from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Optimizer, Schedule, Stepwise
 from gbdnn.training.patterns import erdos_renyi, initialized, with_ends
 from gbdnn.training.rewiring import SET, MagnitudePruning, RigL
@@ -19,19 +19,15 @@ __all__ = [
     "SGD",
     "Adam",
     "Adjustment",
-    "BinaryCrossEntropy",
     "Constant",
     "Cosine",
-    "CrossEntropy",
     "EpochRecord",
     "GroupLasso",
-    "InputDropout",
     "Loss",
     "MagnitudePruning",
     "Optimizer",
     "RigL",
     "Schedule",
-    "SquaredError",
     "StepContext",
     "Stepwise",
     "TrainableLayer",

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Adjustment",
     "GroupLasso",
-    "InputDropout",
     "StepContext",
     "end_of",
-    "input_dropout",
     "require_adjustment",
 ]
 
@@ -184,41 +182,9 @@ class GroupLasso:
         return layers
 
 
-@dataclass(frozen=True)
-class InputDropout:
-    """Dropout of inputs: set a fraction of the features of each minibatch to 0.
-
-    The remaining features are divided by ``1 - fraction``.
-
-    Parameters
-    ----------
-    fraction : float, default 0.2
-        At least 0 and less than 1.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
-    >>> X, y = np.eye(8), np.arange(8) % 2
-    >>> dropout = gbdnn.training.InputDropout(0.1)
-    >>> len(gbdnn.train(net, X, y, epochs=2, adjustments=dropout).history)
-    2
-    """
-
-    fraction: float = 0.2
-
-    def __post_init__(self) -> None:
-        between("fraction", self.fraction, 0, 1, below=True)
-
-
 def end_of(adjustment: Adjustment) -> float:
     """Return the fraction of the training after which an adjustment removes nothing."""
     return float(getattr(adjustment, "end", 0))
-
-
-def input_dropout(fraction: float, what: str = "input_dropout") -> tuple[Any, ...]:
-    """Return the adjustments for a fraction: one, or none for 0."""
-    return (InputDropout(fraction),) if between(what, fraction, 0, 1, below=True) else ()
 
 
 def require_adjustment(x: Any, what: str) -> None:

@@ -37,8 +37,8 @@ __all__ = [
 class Loss(Protocol):
     """Interface of a loss function.
 
-    `CrossEntropy` and `SquaredError` are compiled. Other objects, also of their subclasses, compute
-    in NumPy between the forward and the backward pass. They may also have the methods
+    ``"cross_entropy"`` and ``"squared_error"`` are compiled. Objects compute in NumPy between the
+    forward and the backward pass. They may also have the methods
     ``targets(y, inputs, outputs, dtype)``, which returns validated targets, by default numbers of
     shape (inputs, outputs), and ``hits(answer, targets)``, which returns whether the answer to each
     input is right, for accuracies.
@@ -74,12 +74,6 @@ class CrossEntropy:
 
     Targets are integer labels from 0 to ``outputs - 1``, shape (inputs,).
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gbdnn.training import CrossEntropy
-    >>> CrossEntropy().losses(np.array([[0.0, 0.0]]), np.array([1])).round(4)
-    array([0.6931])
     """
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
@@ -90,7 +84,7 @@ class CrossEntropy:
             raise ShapeError(f"y: labels must have one dimension, not shape {labels.shape}")
         if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
             raise ArgumentError(
-                "y: labels must be whole numbers; use SquaredError for other targets"
+                'y: labels must be whole numbers; pass loss="squared_error" for others'
             )
         if len(labels) and (labels.min() < 0 or labels.max() >= outputs):
             bad = np.flatnonzero((labels < 0) | (labels >= outputs))[0]
@@ -125,12 +119,6 @@ class SquaredError:
 
     Targets are real numbers, shape (inputs, outputs), or (inputs,) if there is one output.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gbdnn.training import SquaredError
-    >>> SquaredError().losses(np.array([[1.0, 3.0]]), np.array([[0.0, 0.0]]))
-    array([5.])
     """
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
@@ -153,19 +141,13 @@ class BinaryCrossEntropy:
     Targets are 0 or 1, shape (inputs, outputs): an input may have several labels. An answer is
     right if all of its outputs are.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gbdnn.training import BinaryCrossEntropy
-    >>> BinaryCrossEntropy().losses(np.array([[0.0, 9.0]]), np.array([[1, 1]])).round(4)
-    array([0.6933])
     """
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return values in the given dtype, shape (inputs, outputs)."""
         values = _values(y, inputs, outputs, dtype)
         if not np.isin(values, (0, 1)).all():
-            raise ArgumentError("y: targets of BinaryCrossEntropy must be 0 or 1")
+            raise ArgumentError('y: targets of "binary_cross_entropy" must be 0 or 1')
         return values
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -195,7 +177,8 @@ def loss_named(loss: Any) -> Loss | None:
         as_word(loss, "loss", list(_NAMED))
         return _NAMED[loss]()
     for method in ("losses", "gradient") if loss is not None else ():
-        what = "loss must be CrossEntropy, SquaredError or an object with losses and gradient"
+        names = ", ".join(f'"{each}"' for each in _NAMED)
+        what = f"loss must be {names} or an object with the methods losses and gradient"
         require_method(loss, method, what)
     return loss
 
@@ -281,7 +264,9 @@ def _values(y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         if values.ndim == 1 and values.dtype.kind == "f":
             remedy = "; class numbers must have an integer dtype"
         elif values.ndim == 1:
-            remedy = "; for labels, use CrossEntropy or a custom loss with a method targets"
+            remedy = (
+                "; for labels, pass loss='cross_entropy' or a custom loss with a method targets"
+            )
         raise ShapeError(f"{text} {outputs} outputs{remedy}")
     return np.ascontiguousarray(finite(values, dtype, "y"))
 

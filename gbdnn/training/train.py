@@ -19,7 +19,7 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.together import startable
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged, restored
-from gbdnn.training.adjustments import InputDropout, end_of, require_adjustment
+from gbdnn.training.adjustments import end_of, require_adjustment
 from gbdnn.training.data import TrainingData
 from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, loss_named, numbered
 from gbdnn.training.optimizers import Adam, Cosine, between, optimizer_named
@@ -54,6 +54,7 @@ def train(
     optimizer: AnyOptimizer | str | None = None,
     schedule: Schedule | None = None,
     adjustments: Adjustment | Sequence[Adjustment] = (),
+    input_dropout: float = 0.0,
     validation: float | tuple[MatrixLike, Any] | None = None,
     patience: float | None = None,
     seed: int | np.random.Generator | None = None,
@@ -74,25 +75,27 @@ def train(
         are converted to arrays. A store that needs more than 4 GiB, or a quarter of the machine's
         memory, is read in parts in each epoch.
     y : array_like, shape (inputs,) or (inputs, outputs)
-        For `CrossEntropy`, labels from 0 to outputs - 1, or one string label per output, in the
-        order of ``numpy.unique(y)``; for `BinaryCrossEntropy`, 0 or 1 for each output; for
-        `SquaredError`, numbers. Rows belong to those of X by position, whatever the index of a data
-        frame.
+        For ``"cross_entropy"``, labels from 0 to outputs - 1, or one string label per output, in
+        the order of ``numpy.unique(y)``; for ``"binary_cross_entropy"``, 0 or 1 for each output;
+        for ``"squared_error"``, numbers. Rows belong to those of X by position, whatever the index
+        of a data frame.
     sample_weight : array_like, shape (inputs,), optional
         Weight of each input in losses, gradients and accuracies, relative to the mean weight.
     epochs : int, default 20
         Number of passes over the inputs; for a run, of additional passes.
     batch_size : int, default 128
         Inputs per minibatch. The last one of an epoch may be smaller.
-    loss : CrossEntropy, BinaryCrossEntropy, SquaredError, `Loss` or name, optional
-        Names are ``"cross_entropy"``, ``"binary_cross_entropy"``, ``"squared_error"``. Default:
-        `CrossEntropy` for labels (whole numbers), `BinaryCrossEntropy` for a matrix of the whole
-        numbers 0 and 1, `SquaredError` for other targets.
+    loss : {"cross_entropy", "binary_cross_entropy", "squared_error"} or `Loss`, optional
+        Default: ``"cross_entropy"`` for labels (whole numbers), ``"binary_cross_entropy"`` for a
+        matrix of the whole numbers 0 and 1, ``"squared_error"`` for other targets.
     optimizer : Adam, SGD, `Optimizer`, "adam" or "sgd", default Adam(0.01, weight_decay=0.2)
     schedule : Constant, Cosine or Stepwise, default Cosine()
         Learning rate schedule over the epochs of this call.
-    adjustments : GroupLasso, MagnitudePruning, SET, RigL, InputDropout, or a sequence of them
-        Changes between steps: shrink weights, remove or move edges, drop out features.
+    adjustments : GroupLasso, MagnitudePruning, SET, RigL, `Adjustment`, or a sequence of them
+        Changes between steps: shrink weights, remove or move edges.
+    input_dropout : float, default 0.0
+        Fraction of the features of each minibatch that are set to 0, less than 1. The others are
+        divided by ``1 - input_dropout``.
     validation : float, "stratified", ("stratified", float), (X, y) or (X, y, sample_weight)
         Inputs to evaluate after each epoch: a random fraction of `X`, which is not used for
         training, or other inputs. ``"stratified"`` draws from each label in proportion, by default
@@ -192,7 +195,8 @@ def train(
         batch_size = before.batch_size if batch_size is None else batch_size
         batch_size = whole_number(batch_size, "batch_size", least=1)
         epochs = whole_number(epochs, "epochs", least=0)
-        adjusting, input_dropout = _adjustments(adjustments, patience)
+        adjusting = _adjustments(adjustments, patience)
+        input_dropout = between("input_dropout", input_dropout, 0, 1, below=True)
         net, labels = _lazy(before), labels_of(y)
         loss = loss or before.loss or (default_loss(y) if labels is None else CrossEntropy())
         y = numbered(y, labels, net.shape[1])
@@ -270,14 +274,10 @@ def trainable(network: Any) -> Network:
     return network
 
 
-def _adjustments(given: Any, patience: float | None) -> tuple[tuple[Adjustment, ...], float]:
-    """Return the adjustments called between steps, and the input dropout fraction."""
+def _adjustments(given: Any, patience: float | None) -> tuple[Adjustment, ...]:
+    """Return validated adjustments."""
     found = tuple(given) if isinstance(given, list | tuple) else (given,)
-    dropout = [each.fraction for each in found if isinstance(each, InputDropout)]
-    if len(dropout) > 1:
-        raise ArgumentError("adjustments contains more than one InputDropout; pass at most one")
-    called = tuple(each for each in found if not isinstance(each, InputDropout))
-    for each in called:
+    for each in found:
         require_adjustment(each, "adjustments must be")
         if each.every is not None:
             whole_number(each.every, "every", least=1)
@@ -286,4 +286,4 @@ def _adjustments(given: Any, patience: float | None) -> tuple[tuple[Adjustment, 
                 f"patience= cannot be combined with {type(each).__name__}, whose last step only"
                 " removes edges or neurons"
             )
-    return called, sum(dropout)
+    return found

@@ -61,7 +61,7 @@ def test_pairs_of_ranks_divide_the_inputs(tmp_path):
 def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
     """At once: the features have no end. Afterwards the ranks compute as before."""
     want = {
-        **{f"callback {k}": ("RankError", f"rank {k}: RuntimeError: broken") for k in range(3)},
+        **{f"callback {k}": ("WorkerError", f"rank {k}: RuntimeError: broken") for k in range(3)},
         "overflow 0": ("NonFiniteError", "rank 0: layers 0 to 1, counted from 0: layer 1"),
         "overflow 2": ("NonFiniteError", "rank 2: layers 4 to 5, counted from 0: layer 1"),
         "cuts 1": ("ArgumentError", "rank 1: a cut must be at most 5"),
@@ -82,7 +82,7 @@ def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
 def test_an_uncaught_error_ends_all_ranks(tmp_path):
     done = mpiexec(3, RANKS, "dies", tmp_path)
     assert done.returncode != 0
-    assert "RankError: rank 1: RuntimeError: broken callback" in done.stderr
+    assert "WorkerError: rank 1: RuntimeError: broken callback" in done.stderr
 
 
 # Alone.

@@ -321,8 +321,8 @@ TABLE = {
         checkpointed,
         {"sample_weight": np.arange(40), "epochs": 3, "batch_size": 7, "optimizer": "sgd",
          "loss": {"loss": "squared_error", "y": np.eye(6)[Y].astype(int)},
-         "schedule": training.Constant(), "adjustments": training.InputDropout(0.5),
-         "validation": 0.5, "patience": {"patience": 1, "validation": 0.5,
+         "schedule": training.Constant(), "adjustments": training.SET(every=1),
+         "input_dropout": 0.5, "validation": 0.5, "patience": {"patience": 1, "validation": 0.5,
          "optimizer": training.SGD(1e-30), "epochs": 5}, "seed": 1,
          "callback": stop, "checkpoint": WATCH},
     ),
@@ -386,7 +386,6 @@ TABLE = {
         rule(training.MagnitudePruning, density=0.3, every=1),
         {"begin": 0.5, "end": 1.0, "every": 3, "scope": "layer"},
     ),
-    "InputDropout": (rule(training.InputDropout), {"fraction": 0.9}),
     "SGD": (
         optimizer(training.SGD),
         {"learning_rate": 0.01, "momentum": 0.5, "nesterov": True, "weight_decay": 0.1,

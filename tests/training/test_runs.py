@@ -15,6 +15,7 @@ from training_cases import data, network, same_bits
 
 import gbdnn
 from gbdnn import errors, training
+from gbdnn.training import losses
 
 pytest.importorskip("safetensors")
 
@@ -130,8 +131,8 @@ def test_an_interrupted_call_continues_with_the_same_bits(tmp_path):
         "epochs": 7, "validation": 0.2, "patience": 5, "optimizer": training.Adam(0.01),
         "adjustments": [
             training.SET(every=4), training.MagnitudePruning(0.1, end=0.3, every=4),
-            training.InputDropout(0.1),
         ],
+        "input_dropout": 0.1,
     }  # fmt: skip
     expected = gbdnn.train(NET, X, Y, **options)
     options["checkpoint"] = path = tmp_path / "run"
@@ -221,9 +222,9 @@ REFUSED = {  # by parameter of `train`: other values, and what the error says
     "schedule": [(training.Constant(), "has schedule .*Cosine")],
     "adjustments": [
         (training.SET(every=2), "has adjustments .*but this call has .*SET"),
-        (training.InputDropout(0.1), "has input_dropout"),
         (Custom(1), "Custom"),
     ],
+    "input_dropout": [(0.1, "has input_dropout")],
     "patience": [(3, "has patience None, but this call has 3")],
     "seed": [(1, "has seed 0, but this call has 1")],
     "nthreads": [(3, None)],
@@ -502,7 +503,7 @@ def test_a_stratified_part(part):
     validation = "stratified" if part is None else ("stratified", part)
     parts = []
 
-    class Loss(training.CrossEntropy):
+    class Loss(losses.CrossEntropy):
         def losses(self, answer, targets):
             parts.append(targets)
             return super().losses(answer, targets)

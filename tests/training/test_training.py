@@ -14,6 +14,7 @@ from training_oracle import Oracle
 import gbdnn
 from gbdnn import errors, training
 from gbdnn.kernels import costs
+from gbdnn.training import losses
 
 OPTIMIZERS = {
     "sgd": (training.SGD(0.05), {}),
@@ -168,11 +169,11 @@ class Momentum:
         values -= values.dtype.type(learning_rate) * moments[0]
 
 
-class SameEntropy(training.CrossEntropy):
+class SameEntropy(losses.CrossEntropy):
     """Calls the methods of its class, in NumPy."""
 
 
-class SameError(training.SquaredError):
+class SameError(losses.SquaredError):
     """Calls the methods of its class, in NumPy."""
 
 
@@ -201,7 +202,7 @@ def test_rules_in_numpy_give_the_weights_of_the_compiled_ones(labels, dtype, bat
 
 
 def test_a_loss_in_numpy_that_is_not_finite_is_an_error():
-    class Broken(training.SquaredError):
+    class Broken(losses.SquaredError):
         def losses(self, answer, targets):
             return super().losses(answer, targets) * np.where(targets[:, 0] == 7, np.nan, 1)
 
@@ -403,7 +404,7 @@ def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path, monk
     gbdnn.io.write_features(sp.csr_array(X), tmp_path / "X")
     stored = gbdnn.io.open_features(tmp_path / "X")
     options = {"epochs": 3, "batch_size": 40, "validation": 0.2}
-    options["adjustments"] = training.InputDropout(0.1)
+    options["input_dropout"] = 0.1
     expected = gbdnn.train(net, X, y, **options)
     memory = rows * 3 * (8 * 150 + 12 * stored.nvals) // 150 + 1
     monkeypatch.setattr("gbdnn.training.data.MEMORY", memory)
@@ -529,20 +530,19 @@ def test_dropout_of_inputs():
     net = gbdnn.Network([gbdnn.Layer(np.ones((50, 2)), activation="identity")])
     X, y = np.ones((400, 50)), np.zeros((400, 2))
     options = {"optimizer": training.SGD(1e-9), "batch_size": 100}
-    dropout = training.InputDropout(0.2)
     plain = gbdnn.train(net, X, y, epochs=1, **options)
     assert plain.history[0].loss == pytest.approx(2500, rel=1e-3)
-    run = gbdnn.train(net, X, y, epochs=1, adjustments=dropout, **options)
+    run = gbdnn.train(net, X, y, epochs=1, input_dropout=0.2, **options)
     # The mean stays; the variance of a sum of 50 is 50 x 0.2 / 0.8.
     assert run.history[0].loss == pytest.approx(2500 + 12.5, abs=40)
-    again = gbdnn.train(net, X, y, epochs=1, adjustments=dropout, nthreads=2, **options)
+    again = gbdnn.train(net, X, y, epochs=1, input_dropout=0.2, nthreads=2, **options)
     assert same_bits(run, again)
 
 
 def test_labels_may_be_whole_numbers_of_a_floating_dtype():
     net = network()
     X, y = data(net)
-    options = {"epochs": 1, "loss": training.CrossEntropy()}
+    options = {"epochs": 1, "loss": losses.CrossEntropy()}
     assert same_bits(*(gbdnn.train(net, X, each, **options) for each in (y, y.astype(float))))
 
 
@@ -588,12 +588,12 @@ class Loss(NoGradient):
         return answer
 
 
-class WrongGradient(training.SquaredError):
+class WrongGradient(losses.SquaredError):
     def gradient(self, answer, targets):
         return np.zeros(2)
 
 
-class WrongHits(training.SquaredError):
+class WrongHits(losses.SquaredError):
     def hits(self, answer, targets):
         return np.ones((len(answer), 1))
 
@@ -612,7 +612,7 @@ def wrong_calls():
     X, y = data(net, 60)
     nan, large, negative = X.copy(), y.copy(), y.copy()
     nan[3, 4], large[7], negative[7] = np.nan, 5, -1
-    labels, values, several = training.CrossEntropy(), np.eye(5)[y], np.stack([y] * 5, 1)
+    labels, values, several = losses.CrossEntropy(), np.eye(5)[y], np.stack([y] * 5, 1)
     entries = [gbdnn.Layer(layer.W, -0.1, bias_rule="entries") for layer in net]
     A, T, S = errors.ArgumentError, errors.ArgumentTypeError, errors.ShapeError
     found = [
@@ -656,7 +656,7 @@ def wrong_calls():
         (T, "Returning.adjust .*NoneType", {"adjustments": Returning(lambda x: None)}),
         (T, "Returning.adjust: item 0", {"adjustments": Returning(lambda x: [1])}),
         (S, "Returning.adjust must be all", {"adjustments": Returning(lambda x: x[1:])}),
-        (A, "more than one InputDropout", {"adjustments": [training.InputDropout()] * 2}),
+        (A, "input_dropout must be at least 0 and less than 1", {"input_dropout": 1.0}),
     ]  # fmt: skip
     right = {"network": net, "X": X, "y": y, "epochs": 1}
     return [(error, message, right | wrong) for error, message, wrong in found]

@@ -14,7 +14,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gbdnn.distributed.rows import CompactRows
-from gbdnn.errors import GbdnnError, RankError, prefix
+from gbdnn.errors import GbdnnError, WorkerError, prefix
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Ranks:
         ------
         GbdnnError
             On all ranks, if one of them raised an error: the same error if it is gbdnn's, else a
-            RankError. The message names the rank.
+            WorkerError. The message names the rank.
         """
         mine: T | None = None
         caught: BaseException | None = None
@@ -100,7 +100,7 @@ class Ranks:
             named = copy(error)
             prefix(named, f"rank {self.rank}")
             return named
-        return RankError(f"rank {self.rank}: {type(error).__name__}: {error}")
+        return WorkerError(f"rank {self.rank}: {type(error).__name__}: {error}")
 
 
 class Links:
