@@ -101,8 +101,8 @@ def pipeline(
     Raises
     ------
     GbdnnError
-        On all ranks, if one of them fails: the errors of `infer`, or a `WorkerError` if the error is
-        not gbdnn's. The message names the rank.
+        On all ranks, if one of them fails: the errors of `infer`, or a `WorkerError` if the error
+        is not gbdnn's. The message names the rank.
     ArgumentError
         Ranks got different networks (shapes, edges, biases and activations are compared), `cuts`,
         `answer` or `root`.
