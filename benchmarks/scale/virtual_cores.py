@@ -25,6 +25,7 @@ from gbdnn.gallery import digits, features_from_images
 from gbdnn.io.array_files import read_idx
 from gbdnn.kernels import fused_run
 from gbdnn.kernels.compiled.loading import required
+from gbdnn.runtime import machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,12 +63,12 @@ class Clocks:
 @contextmanager
 def virtual(threads: int) -> Iterator[Clocks]:
     """Let runs of the fused kernel on `threads` threads be played by one in a ``with`` block."""
-    clocks, real = Clocks(threads), fused_run.in_slices
-    fused_run.in_slices = clocks.call
+    clocks, real, here = Clocks(threads), fused_run.in_slices, machine.machine()
+    fused_run.in_slices, machine._current = clocks.call, here._replace(cores=threads)
     try:
         yield clocks
     finally:
-        fused_run.in_slices = real
+        fused_run.in_slices, machine._current = real, here
 
 
 def main(

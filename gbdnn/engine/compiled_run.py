@@ -26,7 +26,7 @@ from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gbdnn.arrays.answer import Answer
     from gbdnn.arrays.sources import RowSource
@@ -57,11 +57,11 @@ class FusedInputs:
     inputs : int
     is_dense : bool
         Whether the features are an array, whose values are checked when they are read.
-    leave : callable
-        ``leave(k, rows)`` takes inputs that leave for the sparse kernel at layer `k`.
 
     Attributes
     ----------
+    left : list of (int, SparseRows)
+        Inputs that have left for the sparse kernel, by layer, since the caller removed them.
     rows : SparseRows, optional
         The rows of all inputs, if the fused kernel computed all of a sparse answer.
     """
@@ -69,11 +69,10 @@ class FusedInputs:
     def __init__(
         self, plan: Plan, layers: Sequence[LayerPlan], stops: Sequence[int], loader: Loader,
         merged: Merged | None, watch: Watch, sink: Answer, inputs: int, *, is_dense: bool,
-        leave: Callable[[int, SparseRows], None],
     ) -> None:  # fmt: skip
         self._plan, self._layers, self._stops, self._loader = plan, layers, stops, loader
-        self._merged, self._watch, self._sink, self._leave = merged, watch, sink, leave
-        self._is_dense, self._inputs = is_dense, inputs
+        self._watch, self._sink, self._is_dense = watch, sink, is_dense
+        self.left = list[tuple[int, SparseRows]]()
         self.rows: SparseRows | None = None
         sizes, net = plan.sizes, plan.facts.net
         self._step = balanced(inputs, sizes.width, sizes.workers)
@@ -169,36 +168,16 @@ class FusedInputs:
         watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
         run.take(place)
         self._is_last = False
-        self._leave(k, rows)
+        self.left.append((k, rows))
         return True
 
     def _have_memory(self) -> None:
         """Give memory for the sparse rows of blocks that have passed all layers."""
-        run, is_whole = self._run, self._is_last and not self._sink.has_rows
-        dtype, ncols = self._plan.facts.net.dtype, self._layers[-1].info.ncols
-        is_whole = (
-            is_whole and not run.held() and run["next_row"] == run["last_row"] and not run["more"]
-        )
-        roots, ids = None, None
-        if is_whole:
-            roots = self._merged.followed() if self._merged else None
-            degrees = self._degrees if roots is None else self._degrees[roots]
+        run, ncols = self._run, self._layers[-1].info.ncols
+        if self._is_last and not (self._sink.has_rows or run.is_waiting):
+            self.rows = run.answer(ncols)
         else:
-            ids = np.concatenate([run.block(y, 0).inputs for y in run.current()])
-            degrees = self._degrees[ids]
-        indptr = np.zeros(len(degrees) + 1, np.int64)
-        np.cumsum(degrees, out=indptr[1:])
-        offsets = indptr[:-1].copy()
-        if ids is not None:
-            offsets = np.zeros(self._inputs, np.int64)
-            offsets[ids] = indptr[:-1]
-        columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], dtype)
-        run.set(offsets=offsets, roots=roots, answer_columns=columns, answer_values=values)
-        rows = SparseRows(indptr.view(np.uint64), columns, values, ncols, ids)
-        if is_whole:
-            self.rows = rows
-        else:
-            self._pending.append(rows)
+            self._pending.append(run.answer(ncols, of_blocks=True))
 
     def _add_pending(self) -> None:
         while self._pending:

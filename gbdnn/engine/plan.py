@@ -530,6 +530,7 @@ def plan_of(
     of_net, kernel = net.prepared(NetworkFacts.of), BLOCK_KERNELS.get(engine)
     if kernel is not None and kernel.is_compiled:
         required(of_net.dtype)
+    cores = machine().cores  # more threads would take turns on them
     few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
     alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows, nthreads) == 1
     # Counting the entries of a few inputs, or threads, may take longer than to follow the plan.
@@ -537,13 +538,15 @@ def plan_of(
         net=of_net, inputs=X.nrows, entries=X.nrows * X.ncols if few else X.nvals,
         is_dense=X.dense_rows is not None, engine=engine, memory=memory,
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
-        threads=nthreads or (1 if alone else available()), is_watched=callback is not None,
+        threads=min(cores, nthreads or (1 if alone else available())),
+        is_watched=callback is not None,
         is_compiled=is_compiled(of_net.dtype),
         has_library=of_any_processor(of_net.dtype) is not None,
     )  # fmt: skip
     plan = net.prepared(_planned, machine(), *facts[1:], most=_PLANS)
     if few and not plan.is_single_window:
-        facts = facts._replace(entries=X.nvals, threads=nthreads or available())
+        threads = min(cores, nthreads or available())
+        facts = facts._replace(entries=X.nvals, threads=threads)
         plan = choose(facts)
     return plan
 

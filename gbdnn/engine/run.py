@@ -167,7 +167,6 @@ class _Run:
             self.fused = FusedInputs(
                 plan, self.layers, self._stops(), self.loader, merged, self.watch, self.sink,
                 X.nrows, is_dense=reads,
-                leave=lambda k, rows: self._wait(k, rows, nbytes=rows.nbytes),
             )  # fmt: skip
         self._wait(0, X, nbytes=0)
 
@@ -232,6 +231,9 @@ class _Run:
         limit = max(k, min((each.k for each in self.rows), default=math.inf))
         source, start = (rows.source, rows.start) if rows else (None, 0)
         fused.compute(source, start, k, limit, is_last=not self.rows)
+        while fused.left:
+            at, some = fused.left.pop()
+            self._wait(at, some, nbytes=some.nbytes)
 
     # Waiting inputs
 

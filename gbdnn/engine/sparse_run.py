@@ -19,7 +19,6 @@ from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.kernels.sparse_parts import SparseParts
-from gbdnn.runtime.machine import machine
 from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
@@ -75,8 +74,7 @@ class SparseRun:
         number of the first row that was not read.
         """
         k, sizes = rows.k, self._plan.sizes
-        threads = min(self._plan.facts.threads, machine().cores)  # more would share caches
-        layer, began = loaded.layer(k), perf_counter()
+        threads, layer, began = self._plan.facts.threads, loaded.layer(k), perf_counter()
         each = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
         fits = max(1, int(sizes.entries / max(each, 1)))
         work = SPARSE.cost(layer, rows.inputs, rows.entries)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.matrices import is_graphblas
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels.blocks import AlignedBlock, scratch
 from gbdnn.kernels.compiled.graphblas import contexts, handle, with_graphblas
+from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, address
 from gbdnn.kernels.equality import factors
 from gbdnn.kernels.together import in_slices
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
-    from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.kernels.fused_chain import FusedChain
 
 __all__ = ["CompiledRun", "Piece", "WaitingBlock"]
@@ -247,6 +248,27 @@ class CompiledRun:
         """Seconds of finding equal inputs, over all threads, in a run with a log."""
         return 1e-9 * sum(self._state[:, 4].tolist())
 
+    def answer(self, ncols: int, *, of_blocks: bool = False) -> SparseRows:
+        """Return the rows of all inputs, or of the current blocks, which the next call writes."""
+        kept, ids, count = self.record.kept, None, int(self["ids"])
+        if of_blocks:
+            offsets, blocks = np.empty(count, np.int64), kept["current"][: self["currents"]]
+            ids = np.empty(kept["counts"][blocks].sum(), np.int64)
+            self.set(offsets=offsets)
+            count = len(ids)
+        indptr = np.empty(count + 1, np.int64)
+        entries = required(self._dtype)["place_rows"](self.record, ids, indptr)
+        if ids is None:
+            self.set(offsets=indptr)
+        columns, values = np.empty(entries, np.uint64), np.empty(entries, self._dtype)
+        self.set(answer_columns=columns, answer_values=values)
+        return SparseRows(indptr.view(np.uint64), columns, values, ncols, ids)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether blocks wait, or rows have not been read."""
+        return bool(self.waiting.any() or self["more"] or self["next_row"] < self["last_row"])
+
     # Blocks that wait
 
     def held(self) -> dict[int, int]:
@@ -260,11 +282,6 @@ class CompiledRun:
         ids = self.record.kept["numbers"][y * self.width :][:count]
         array = self._memory.whole[start : start + neurons]
         return WaitingBlock(array, neurons, ids, self._memory.stride)
-
-    def current(self) -> list[int]:
-        """Return the numbers of the blocks whose sizes were returned."""
-        found: list[int] = self.record.kept["current"][: self["currents"]].tolist()
-        return found
 
     def at(self, place: int) -> list[int]:
         """Return the numbers of the blocks that wait at a place."""

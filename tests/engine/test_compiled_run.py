@@ -1,8 +1,10 @@
 """The fused kernel's compiled run: any number of threads, slices, interrupts and memory."""
 
+import gc
 import itertools
 import signal
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -173,3 +175,17 @@ def test_callers_at_once():
     for each in callers:
         each.join()
     assert found == [True] * 20
+
+
+def test_the_memory_of_a_run_is_freed_at_its_end(monkeypatch):
+    made, begin = [], fused_run.CompiledRun.begin
+    monkeypatch.setattr(
+        fused_run.CompiledRun, "begin", lambda run: (made.append(weakref.ref(run)), begin(run))
+    )
+    net, X = converging()
+    gc.disable()
+    try:
+        assert gbdnn.infer(net, sp.csr_array(X), engine="fused").nvals
+    finally:
+        gc.enable()
+    assert [ref() for ref in made] == [None]

@@ -202,17 +202,10 @@ def compute_run(chain, X, at, positions, *, answer):
         status = loading.functions(dtype)["run_virtual"](run.record, clocks, spent)
         assert status in (CONSTANTS["SIZED"], CONSTANTS["COMPLETE"])
         if status == CONSTANTS["SIZED"]:
-            roots = run.record.kept.get("parents", np.arange(n)).copy()
-            while not (roots[roots] == roots).all():
-                roots = roots[roots]
-            indptr = np.zeros(n + 1, np.int64)
-            np.cumsum(degrees[roots], out=indptr[1:])
-            found = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], dtype)
-            run.set(offsets=indptr[:-1].copy(), roots=roots)
-            run.set(answer_columns=found[0], answer_values=found[1])
+            rows = run.answer(sizes[-1])
     if not answer and degrees.any():
-        assert np.isfinite(found[1]).all()
-        assert found[0].max(initial=0) < sizes[-1]
+        assert np.isfinite(rows.values).all()
+        assert rows.columns.max(initial=0) < sizes[-1]
 
 
 def dense_layer(W):

@@ -10,6 +10,32 @@ Blocks of a sparse answer wait, so that no buffer has to grow. */
 
 #include "run.h"
 
+/* Give the rows of the answer their places: row n begins at indptr[n]. Without `ids`, rows are all inputs,
+   and those that were merged have the row of the one that represents them; else they are those of the
+   current blocks, whose ids are written. Return the number of entries. */
+int64_t place_rows(struct run *run, int64_t *ids, int64_t *indptr)
+{
+    int64_t entries = 0, row = 0;
+    run->copies = !ids && run->parents;
+    for (int64_t i = 0; !ids && i < run->ids; i++) {
+        int64_t root = i;
+        while (run->parents && run->parents[root] != root)
+            root = run->parents[root];
+        if (run->parents)
+            run->parents[i] = root;
+        indptr[row++] = entries;
+        entries += run->degrees[root];
+    }
+    for (int64_t k = 0; ids && k < run->currents; k++)
+        for (int64_t q = 0; q < run->counts[run->current[k]]; q++) {
+            const int64_t i = ids[row] = ids_of(run, run->current[k])[q];
+            run->offsets[i] = indptr[row++] = entries;
+            entries += run->degrees[i];
+        }
+    indptr[row] = entries;
+    return entries;
+}
+
 static int64_t outputs(const struct run *run) { return run->sizes[run->stops[run->windows]]; }
 
 void answer_block(struct run *run, struct worker *worker, int64_t y, int64_t before, int64_t row)
@@ -48,7 +74,7 @@ void copy_merged(struct run *run, int64_t range)
 {
     const int64_t last = least((range + 1) * RANGE, run->ids);
     for (int64_t i = range * RANGE; i < last; i++) {
-        const int64_t root = run->roots[i], from = run->offsets[root], to = run->offsets[i];
+        const int64_t root = run->parents[i], from = run->offsets[root], to = run->offsets[i];
         if (root == i)
             continue;
         memcpy(run->answer_columns + to, run->answer_columns + from, run->degrees[root] * sizeof(int64_t));

@@ -133,8 +133,8 @@ struct run {
     uint8_t *present;  // as in `to_dense`
     int64_t clears;  // whether rows of dead inputs are not zero yet
     int64_t *degrees;  // of ids: number of entries
-    const int64_t *offsets;  // of ids: where their entries begin
-    const int64_t *roots;  // of ids: the id with the same entries; null while parts are extracted
+    int64_t *offsets;  // of ids: where their entries begin
+    int64_t copies;  // whether merged inputs get copies of rows
     int64_t ids;  // their number
     int64_t *answer_columns;
     real *answer_values;
@@ -333,6 +333,7 @@ EXPORT int64_t sleeping(struct team *team);
 EXPORT void assist(struct team *team, int64_t number);
 
 EXPORT int64_t run(struct run *run, const struct threads *threads);
+EXPORT int64_t place_rows(struct run *run, int64_t *ids, int64_t *indptr);
 EXPORT void leave_run(struct run *run, const struct threads *threads);
 EXPORT int64_t run_virtual(struct run *run, double *clocks, double *spent);
 

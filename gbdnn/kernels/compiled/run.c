@@ -341,7 +341,7 @@ static void next_phase(struct run *run)
             begin_phase(run, SHARE, run->piece_count);
         break;
     case EXTRACT:
-        if (run->roots) {
+        if (run->copies) {
             begin_phase(run, COPY, (run->ids + RANGE - 1) / RANGE);
             break;
         }
