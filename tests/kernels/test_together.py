@@ -67,7 +67,7 @@ def test_threads_of_the_system_are_used_as_far_as_they_can_be_started(monkeypatc
     monkeypatch.setattr(costs, "HAND_OVER", 0.0)
     X = np.random.default_rng(0).random((900, 4), "f4")
     np.testing.assert_array_equal(gbdnn.compile([W], nthreads=8)(X), X)
-    assert gbdnn.train([W], X, X, epochs=1, nthreads=8).history[-1].loss == 0
+    assert gbdnn.train([W], X, X, epochs=1, nthreads=8).history[-1].loss < 1e-3
 
 
 def test_calls_for_which_no_thread_can_be_started_keep_nothing(monkeypatch, teams):
