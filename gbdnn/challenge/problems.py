@@ -188,7 +188,7 @@ def load(
         called = f"{features.nrows} inputs ({file.name})"
         if truth:
             file = find_categories(directory, neurons, layers)
-            known = read_categories(file, ninputs=inputs)
+            known = read_categories(file, inputs=inputs)
             if known.size and known[-1] >= features.nrows:
                 raise FormatError(
                     f"{file} lists input {known[-1] + 1}, but only {features.nrows} images are"

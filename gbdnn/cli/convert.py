@@ -1,4 +1,4 @@
-"""``gbdnn convert``: convert networks, features and categories between formats."""
+"""``gbdnn convert``: convert networks and features between formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ else:  # a type from whose values typer makes completions, help and errors
 
 
 def convert(
-    source: Annotated[Path, Argument(metavar="IN", help="Network, features or categories.")],
+    source: Annotated[Path, Argument(metavar="IN", help="Network or features.")],
     out: Annotated[
         Path,
         Argument(metavar="OUT", callback=outputs.named, help="A store, a file, a folder or -."),
@@ -58,12 +58,11 @@ def convert(
     ] = False,
     force: outputs.Force = False,
 ) -> None:
-    """Convert a network, features or categories to another format.
+    """Convert a network or features to another format.
 
     The format tsv is a folder of the challenge's files, torch a file written by
     torch.save(model.state_dict()). Options supply properties that the format of IN does not store.
-    OUT is written atomically; - is standard output (onnx, torch). A store of
-    categories becomes a file that ends in .tsv.
+    OUT is written atomically; - is standard output (onnx, torch).
 
     \b
     Examples:

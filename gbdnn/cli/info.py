@@ -1,4 +1,4 @@
-"""``gbdnn info``: describe a network, features, categories or the machine."""
+"""``gbdnn info``: describe a network, features or the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gbdnn.cli import options
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
 from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, NetworkFacts, sizes
 from gbdnn.errors import ArgumentError
-from gbdnn.io import open_features, read_categories, read_features
+from gbdnn.io import open_features, read_features
 from gbdnn.io.formats import FEATURES
 from gbdnn.io.networks import STORE, chosen, holds_run, opened
 from gbdnn.io.store.folder import Reader
@@ -109,13 +109,11 @@ def _described(
                 bar.show(k + 1, len(net))
         facts |= _network(net, of_networks["--inputs"] or 60_000, of_networks["--memory"] or MEMORY)
         table = repr(net).splitlines()[1:]
-    elif kind == "features":
+    else:
         stored = open_features(path)
         for batch in stored.batches(1 << 16) if check else ():
             batch.matrix()
         facts |= _features(stored)
-    else:
-        facts["count"] = len(read_categories(path))
     return facts | ({"check": "PASSED"} if check else {}), table
 
 

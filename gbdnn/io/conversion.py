@@ -1,4 +1,4 @@
-"""Conversion of networks, features and categories between formats."""
+"""Conversion of networks and features between formats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.arrays.checks import as_flag, as_path, require_callable
 from gbdnn.errors import ArgumentError
 from gbdnn.io.array_files import form_of_start
-from gbdnn.io.data import read_categories, read_features, write_categories, write_features
+from gbdnn.io.data import read_features, write_features
 from gbdnn.io.formats import FEATURES, of_suffix
 from gbdnn.io.networks import chosen, opened, target_format, write
 from gbdnn.io.store.features import open_features
@@ -44,7 +44,7 @@ def convert(
     last_activation: Activation | None = None,
     logits: bool = False,
 ) -> list[str]:
-    """Convert a network, features or categories from one format to another.
+    """Convert a network or features from one format to another.
 
     Only one layer at a time is in memory for conversions from the challenge's files to a store, and
     from a store to any format except ONNX and PyTorch; of features only some rows, from a store to
@@ -53,14 +53,14 @@ def convert(
     Parameters
     ----------
     source : path-like
-        A network in any format, as for `gbdnn.load`; a store of features or categories; or a file
+        A network in any format, as for `gbdnn.load`; a store or a file
         of features, as for `read_features`. A single ``.mtx`` file is a network of one layer unless
         the suffix of the target is that of a file of features.
     target : path-like
         A new file, or a new or empty folder.
     to : str, optional
-        Format of the target: for networks as for `gbdnn.save`, for features and categories as for
-        `write_features` and `write_categories`. Default: from its suffix, or a store.
+        Format of the target: for networks as for `gbdnn.save`, for features as for
+        `write_features`. Default: from its suffix, or a store.
     lossy : bool, default False
         Whether to drop properties that the target's format cannot store; otherwise they raise an
         error.
@@ -111,11 +111,8 @@ def convert(
         for name, x in (options | {"lossy": lossy or None}).items():
             if x is not None:
                 raise ArgumentError(f"{name}= does not apply to {kind}")
-        if kind == "categories":
-            write_categories(read_categories(source), target, to, replace=replace)
-        else:
-            X = open_features(source) if source.is_dir() else read_features(source, dtype=dtype)
-            write_features(X, target, to, dtype=dtype, replace=replace, progress=progress)
+        X = open_features(source) if source.is_dir() else read_features(source, dtype=dtype)
+        write_features(X, target, to, dtype=dtype, replace=replace, progress=progress)
         return []
     before, given = chosen(source, format, dtype=dtype, **options)
     form = target_format(target, to, "to")
@@ -132,10 +129,9 @@ def convert(
 
 
 def _kind(source: Path, target: Path, to: str | None) -> str:
-    """Return what a path contains: network, features or categories."""
+    """Return what a path contains, a network or features."""
     if os.path.exists(source / INDEX):  # noqa: PTH110 -- no error for a long name
-        kind = Reader(source).kind
-        return kind if kind in ("features", "categories") else "network"
+        return Reader(source).kind
     if of_suffix(source, FEATURES) == "matrix-market":
         return "features" if of_suffix(target, FEATURES) or to in ("npy", "npz") else "network"
     if of_suffix(source) or not os.path.isfile(source):  # noqa: PTH113

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import re
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -31,7 +31,6 @@ from gbdnn.io.frameworks.matrix_market import parse, write_entries
 from gbdnn.io.frameworks.scipy import scipy_sparse
 from gbdnn.io.reading import first_duplicate, read_unzipped, require_no_table
 from gbdnn.io.store.features import open_features, write_batches
-from gbdnn.io.store.folder import Reader, finish, writing
 from gbdnn.io.writing import whole_file
 from gbdnn.runtime.first_use import complete, gb
 from gbdnn.runtime.ownership import owned
@@ -53,7 +52,6 @@ KINDS = "IDX, .npy, .npz, .mtx, tsv, or a store"
 
 _NUMPY = (".npy", ".npz")
 _AT_ONCE = 1 << 16  # rows of a store
-_LABEL = re.compile(rb"[ \t]*\+?[0-9]{1,18}[ \t]*\r?")
 
 
 def read_features(
@@ -90,8 +88,7 @@ def read_features(
         The file does not exist; polars (text), SciPy (sparse matrices) or safetensors (stores) is
         not installed.
     FormatError
-        The file is damaged, truncated or in another format, has duplicate entries, or unpacks to
-        more than 64 MiB and to more than 100 times its size.
+        The file is damaged, truncated or in another format, or has duplicate entries.
     ShapeError
         The array has fewer than two dimensions, or its shape differs from `nrows` and `ncols`.
     ArgumentError
@@ -221,8 +218,7 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     ----------
     path : path-like
         ``.npy`` or ``.npz`` with one array, IDX (detected by its header), or text with one number
-        per line and no header, every line ending in LF or CR LF. Text and IDX may be compressed
-        with gzip.
+        per line and no header. Text and IDX may be compressed with gzip.
 
     Returns
     -------
@@ -248,9 +244,11 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     elif (data := read_unzipped(file)).startswith(b"\0\0"):
         labels = read_idx(file)
     else:
-        if not _LABEL.fullmatch(data.partition(b"\n")[0]):
+        try:
+            labels = np.loadtxt(BytesIO(data), np.int64, comments=None, ndmin=1)
+        except ValueError as err:
             require_no_table(file)
-        labels = _lines(file, data)
+            raise FormatError(f"{file}: not one integer per line: {err}") from err
     if not isinstance(labels, np.ndarray) or labels.ndim != 1:
         raise ShapeError(f"{file}: labels must have one dimension, not shape {labels.shape}")
     if fault := _fault(labels):
@@ -307,17 +305,16 @@ def write_labels(
 
 
 def read_categories(
-    path: str | os.PathLike[str], *, ninputs: int | None = None, allow_empty: bool = False
+    path: str | os.PathLike[str], *, inputs: int | None = None, allow_empty: bool = False
 ) -> np.ndarray:
     """Read categories: the ids of inputs with a nonzero activation.
 
     Parameters
     ----------
     path : path-like
-        A folder is a store. A file has one 1-based id per line, in any order, and may be compressed
-        with gzip.
-    ninputs : int, optional
-        Return only categories among the first `ninputs` inputs. Default: all.
+        Text with one 1-based id per line, in any order, which may be compressed with gzip.
+    inputs : int, optional
+        Return only categories among the first `inputs` inputs. Default: all.
     allow_empty : bool, default False
         Whether an empty file is valid.
 
@@ -331,7 +328,7 @@ def read_categories(
     FormatError
         The file is invalid or contains duplicates; the message names file and line.
     MissingFileError, MissingPackageError
-        The file does not exist; polars (text) or safetensors (stores) is not installed.
+        The file does not exist; polars is not installed.
 
     Examples
     --------
@@ -342,15 +339,9 @@ def read_categories(
     array([3, 7])
     """
     as_flag(allow_empty, "allow_empty")
-    if ninputs is not None:
-        whole_number(ninputs, "ninputs", least=0)
-    path = as_path(path)
-    if os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
-        reader = Reader(path)
-        reader.require("categories")
-        (rows,) = reader.shards.arrays(reader.index["categories"], ["ids"], "categories")
-    else:
-        (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)
+    if inputs is not None:
+        whole_number(inputs, "inputs", least=0)
+    (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)
     ids = np.sort(rows).astype(np.int64)
     if (ids[1:] == ids[:-1]).any():
         first, second = first_duplicate(rows)
@@ -358,11 +349,11 @@ def read_categories(
             f"{path}, line {second + 1}: duplicate input number {int(rows[second]) + 1};"
             f" the first is in line {first + 1}"
         )
-    return ids if ninputs is None else ids[ids < ninputs]
+    return ids if inputs is None else ids[ids < inputs]
 
 
 def write_categories(
-    rows: ArrayLike,
+    categories: ArrayLike,
     path: str | os.PathLike[str],
     format: str | None = None,  # noqa: A002
     *,
@@ -372,24 +363,22 @@ def write_categories(
 
     Parameters
     ----------
-    rows : array_like of int, shape (n,)
+    categories : array_like of int, shape (n,)
         0-based ids without duplicates. An empty list gives an empty file.
     path : path-like
-        A new file, or a new or empty folder for a store. A file is compressed with gzip if its name
-        ends in ``.gz``.
-    format : {"store", "tsv"}, optional
-        Default: from the suffix (``.tsv``, ``.tsv.gz``), or a store. ``"tsv"`` is text with one
-        1-based id per line, sorted.
+        A new file; compressed with gzip if its name ends in ``.gz``.
+    format : {"tsv"}, optional
+        Text with one 1-based id per line, sorted. Required if the name does not end in ``.tsv`` or
+        ``.tsv.gz``.
     replace : bool, default False
-        Whether to replace an existing store or file atomically; otherwise it raises an error.
+        Whether to replace an existing file atomically; otherwise it raises an error.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        `rows` is not a 1-D list of integers, or an id is negative or a duplicate.
+        `categories` is not a 1-D list of integers, or an id is negative or a duplicate.
     OutputError, MissingPackageError
-        The file cannot be written, or exists; polars (text) or safetensors (stores) is not
-        installed.
+        The file cannot be written, or exists; polars is not installed.
 
     Examples
     --------
@@ -400,19 +389,15 @@ def write_categories(
     '4\n8\n'
     """
     path = as_path(path)
-    form, ids = target(path, format, CATEGORIES), _ids(rows)
-    if form == "tsv":
-        write_columns({"category": ids + 1}, path, replace=replace)
-        return
-    with writing(path, replace=replace) as writer:
-        finish(writer, "categories", {"categories": writer.add("categories", {"ids": ids})})
+    target(path, format, CATEGORIES)
+    write_columns({"category": _ids(categories) + 1}, path, replace=replace)
 
 
-def _ids(rows: ArrayLike) -> np.ndarray:
+def _ids(categories: ArrayLike) -> np.ndarray:
     """Return categories as sorted int64."""
-    complete(rows)
+    complete(categories)
     try:
-        ids = np.asarray(rows)
+        ids = np.asarray(categories)
     except ValueError as err:
         raise ArgumentError(f"categories must be a list of ids: {err}") from err
     if ids.ndim != 1:
@@ -485,14 +470,3 @@ def _fault(labels: np.ndarray) -> str:
         return f"labels must be integers, not {labels.dtype.name}"
     least = labels.min(initial=0)
     return f"labels must not be negative, as {least}" if least < 0 else ""
-
-
-def _lines(path: Path, data: bytes) -> np.ndarray:
-    *lines, rest = data.split(b"\n")
-    if rest:
-        raise FormatError(f"{path}: the file ends inside a line (no newline at its end)")
-    for number, line in enumerate(lines, 1):
-        if not _LABEL.fullmatch(line):
-            text = line.decode(errors="replace")[:40]
-            raise FormatError(f"{path}, line {number}: {text!r} is not a nonnegative integer")
-    return np.array([int(line) for line in lines])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.checks import as_flag, as_word
@@ -33,7 +33,7 @@ FEATURES = {
     "matrix-market": (".mtx", ".mtx.gz"),
 }  # fmt: skip
 LABELS = {"tsv": (*_TSV, ".csv"), "npy": (".npy",)}
-CATEGORIES = {"store": (), "tsv": _TSV}
+CATEGORIES = {"tsv": _TSV}
 """The formats in which data are written, with the suffixes of their files."""
 
 
@@ -150,10 +150,8 @@ def target(
         if "store" in known:
             return "store"
     suffixes = ", ".join(suffix for each in known.values() for suffix in each)
-    raise ArgumentError(
-        f"{path}: cannot infer the file format; pass {argument}=, or use one of {suffixes}; the"
-        " name of a store has no suffix"
-    )
+    fault = f"{path}: cannot infer the file format; pass {argument}=, or use one of {suffixes}"
+    raise ArgumentError(fault + "; the name of a store has no suffix" * ("store" in known))
 
 
 def require_folder_name(path: Path) -> None:
@@ -179,7 +177,7 @@ def losses(net: Network, form: Format, path: object, *, lossy: bool) -> list[str
     if lost and not as_flag(lossy, "lossy"):
         raise ArgumentError(
             f"{path}: the format {form.name} cannot store {', '.join(lost.values())}; a store can."
-            f" Pass lossy=True to drop it{_restoring(net, form, lost)}."
+            f" Pass lossy=True to drop it."
         )
     return list(lost.values())
 
@@ -191,22 +189,6 @@ def _losses(net: Network, assumed: Assumed | None) -> dict[str, str]:
             for kind, what in _lost(info, assumed, last=k == len(net) - 1):
                 lost.setdefault(kind, f"{what} (layer {k})")
     return lost
-
-
-def _restoring(net: Network, form: Format, lost: dict[str, str]) -> str:
-    """Return advice on the options of `load` that restore the network, if there are such."""
-    first, last = net.infos[0], net.infos[-1]
-    known: dict[str, Any] = {"clip": first.clip, "bias": first.lowest_bias, "dtype": first.dtype}
-    known |= {
-        "activation": first.activation,
-        "last_activation": last.activation,
-        "bias_rule": first.bias_rule,
-    }
-    names = [name for name in lost if form.takes(name)]
-    assumed = replace(form.assumed or Assumed(), **{name: known[name] for name in names})
-    if not names or _losses(net, assumed):
-        return ""
-    return f", and {' and '.join(f'{name}=' for name in names)} to gbdnn.load to restore it"
 
 
 def _lost(info: LayerInfo, assumed: Assumed, *, last: bool) -> Iterator[tuple[str, str]]:

@@ -48,6 +48,7 @@ __all__ = [
 
 register(STORE, TSV, MATRIX_MARKET, ONNX, TORCH)
 
+_RUN = b'{"__metadata__":{"gbdnn"'
 _SMALL = 1 << 26
 """Networks of at most this number of bytes are read at once by `load`."""
 
@@ -213,12 +214,15 @@ def format_of(path: str | os.PathLike[str]) -> Format:
         if not path.exists():
             raise MissingFileError(f"{path}: no such file or folder")
         if not path.is_dir():
-            if holds_run(path):
+            if known := of_suffix(path):
+                return FORMATS[known]
+            start = _start(path)
+            if start.startswith(_RUN):
                 raise FormatError(
                     f"{path}: the file is a training run; use gbdnn.training.read_run"
                 )
-            if known := of_suffix(path) or ("torch" if _start(path)[8:9] == b"{" else None):
-                return FORMATS[known]
+            if start.startswith(b"{"):  # safetensors
+                return TORCH
             require_no_table(path)
             with open_checked(path):  # which names files that no reader reads
                 raise FormatError(f"{path}: cannot infer the file format; pass format=")
@@ -241,14 +245,15 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 def holds_run(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a training run, by the header of the safetensors file."""
     path = as_path(path)
-    if not os.path.isfile(path) or of_suffix(path):  # noqa: PTH113 -- no error for a long name
+    if not os.path.isfile(path):  # noqa: PTH113 -- no error for a long name
         return False
-    return _start(path)[8:].startswith(b'{"__metadata__":{"gbdnn"')
+    return _start(path).startswith(_RUN)
 
 
 def _start(path: Path) -> bytes:
+    """Return the start of the header of a safetensors file."""
     with read_errors(path), path.open("rb") as file:
-        return file.read(40)
+        return file.read(40)[8:]
 
 
 def save(

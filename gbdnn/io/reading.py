@@ -1,4 +1,4 @@
-"""Reading of regular files, with a limit on decompression and errors that name the file."""
+"""Reading of regular files, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 import stat
 import zipfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 
@@ -20,15 +20,6 @@ from gbdnn.runtime.signals import from_handler
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-UNPACKED = 64 << 20
-"""Every file may unpack to this number of bytes."""
-
-RATIO = 100
-"""Maximum ratio of unpacked bytes to the size of the file, for files beyond `UNPACKED`.
-
-Tables of numbers typically compress to between a third and a tenth of their size.
-"""
 
 _OTHERS = {
     b"version https://git-lfs": "a Git LFS pointer; run git lfs pull",
@@ -54,7 +45,6 @@ _TAR, _TAR_AT = b"ustar", 257
 _PART = re.compile(r".*-[0-9]+-of-[0-9]+\.(safetensors|bin|pt|pth)|.+\.index\.json", re.IGNORECASE)
 _TABLES = (".csv", ".csv.gz", ".parquet", ".feather", ".xlsx")
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
-_PIECE = 1 << 24  # bytes
 
 
 @contextmanager
@@ -95,21 +85,6 @@ def valid_fields(path: object, fault: str = "the content is invalid") -> Iterato
         yield
     except (LookupError, TypeError, ValueError) as err:
         raise FormatError(f"{path}: {fault}: {err!r}") from err
-
-
-def require_form(x: Any, form: Any, where: str) -> None:
-    """Raise FormatError unless `x` has a form: a type, a list of items of one form, or a dict."""
-    kind: Any = type(form) if isinstance(form, dict | list) else form
-    if (
-        not isinstance(x, kind)
-        or (isinstance(x, bool) and kind is not bool)
-        or (isinstance(x, int) and x < 0)
-    ):
-        raise FormatError(f"{where}: invalid value {x!r:.40}")
-    for key in form if isinstance(form, dict) else ():
-        require_form(x.get(key), form[key], f"{where}.{key}")
-    for k, item in enumerate(x if isinstance(form, list) else ()):
-        require_form(item, form[0], f"{where}[{k}]")
 
 
 def unreadable(path: object, err: OSError | ValueError) -> GbdnnError:
@@ -167,18 +142,18 @@ def _require_known(start: bytes, path: Path, allow_empty: bool) -> None:
 
 @contextmanager
 def open_checked(path: Path, *, allow_empty: bool = False) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, with a limit on decompression.
+    """Open a regular file for reading.
 
-    Yields the file, or its decompressed content for gzip (detected by its first bytes). Zip
-    archives are not decompressed, but refused if the total size of members exceeds the limit.
-    Anything but a regular file is refused, since a FIFO could block, and so are files of formats
+    Yields the file, or its decompressed content for gzip (detected by its first bytes). Anything
+    but a regular file is refused, since a FIFO could block, and so are files of formats
     that no reader reads, empty ones unless `allow_empty`.
     """
     with _opened(path) as file:
         with read_errors(path):
             start = file.peek(_TAR_AT + len(_TAR))  # type: ignore[attr-defined]
         if start.startswith(b"\x1f\x8b"):
-            content = _decompressed(file, path)
+            with foreign_errors(path, "the gzip stream is damaged"):
+                content = gzip.decompress(file.read())
             _require_known(content[: _TAR_AT + len(_TAR)], path, allow_empty)
             yield io.BytesIO(content)
             return
@@ -188,7 +163,6 @@ def open_checked(path: Path, *, allow_empty: bool = False) -> Iterator[BinaryIO]
                 foreign_errors(path, "the zip archive is damaged"),
                 zipfile.ZipFile(file) as archive,
             ):
-                needed = sum(member.file_size for member in archive.infolist())
                 first = min((member.header_offset for member in archive.infolist()), default=0)
                 file.seek(-len(archive.comment) - len(_ZIP_END) - 18, os.SEEK_END)
                 names = {name.rpartition("/")[2] for name in archive.namelist()}
@@ -197,7 +171,6 @@ def open_checked(path: Path, *, allow_empty: bool = False) -> Iterator[BinaryIO]
                 raise FormatError(f"{path}: the file is {_ARCHIVES[name]}")
             if not is_whole:
                 raise FormatError(f"{path}: the file has bytes before or after its zip archive")
-            _require_unpacked(path, needed)
             file.seek(0)
         yield file
 
@@ -221,29 +194,6 @@ def _opened(path: Path) -> BinaryIO:
             kind = "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
             raise FormatError(f"{path} is {kind}")
         return path.open("rb")
-
-
-def _decompressed(file: BinaryIO, path: Path) -> bytes:
-    stream, pieces, nbytes, most = gzip.GzipFile(fileobj=file), [], 0, _most_unpacked(path)
-    with foreign_errors(path, "the gzip stream is damaged"):
-        while nbytes <= most and (piece := stream.read(_PIECE)):
-            pieces.append(piece)
-            nbytes += len(piece)
-    _require_unpacked(path, nbytes)
-    return b"".join(pieces)
-
-
-def _most_unpacked(path: Path) -> int:
-    return max(UNPACKED, RATIO * path.stat().st_size)
-
-
-def _require_unpacked(path: Path, needed: int) -> None:
-    """Raise a FormatError if `needed` bytes are more than a file may unpack to."""
-    if needed > (most := _most_unpacked(path)):
-        raise FormatError(
-            f"{path}: {path.stat().st_size} bytes unpack to more than the limit of {most} bytes; if"
-            " the file is valid, save it uncompressed"
-        )
 
 
 def first_duplicate(*columns: np.ndarray) -> tuple[int, int]:

@@ -63,7 +63,7 @@ def whole_file(path: str | os.PathLike[str], *, replace: bool = True) -> Iterato
         elif old is not None and not stat.S_ISREG(old.st_mode):
             opened = path.open("wb")
         else:
-            opened = _replacing(Path(os.path.realpath(path)), old, replace=replace)
+            opened = _replacing(Path(os.path.realpath(path)), old)
         compressed = _compressed if path.name.endswith(".gz") else contextlib.nullcontext
         with opened as file, compressed(file) as writable:
             yield writable
@@ -161,7 +161,7 @@ def _own_output(file: os.stat_result) -> int | None:
 
 
 @contextlib.contextmanager
-def _replacing(target: Path, old: os.stat_result | None, *, replace: bool) -> Iterator[BinaryIO]:
+def _replacing(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `target`, whose status is `old`."""
     if old is not None:
         _require_writable_file(target)
@@ -175,15 +175,7 @@ def _replacing(target: Path, old: os.stat_result | None, *, replace: bool) -> It
             if old is not None:
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)
-        if old is None and not replace:
-            try:  # a rename would replace what another process has written meanwhile
-                target.hardlink_to(temporary)
-            except FileExistsError:
-                raise existing(target) from None
-            except OSError:  # the file system has no links
-                temporary.replace(target)
-        else:
-            temporary.replace(target)
+        temporary.replace(target)
     finally:
         with contextlib.suppress(OSError):  # the first error counts
             temporary.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError, require_kind
 from gbdnn.io.formats import of_suffix
-from gbdnn.io.reading import foreign_errors, read_bytes, require_form, valid_fields
+from gbdnn.io.reading import foreign_errors, read_bytes, valid_fields
 from gbdnn.io.store.fingerprints import checksum, digest
 from gbdnn.io.writing import require_writable, whole_file
 from gbdnn.model.layer_info import LayerInfo
@@ -44,12 +44,6 @@ _KINDS: dict[str, Any] = {
     for name, kind in vars(module).items()
     if is_dataclass(kind)
 }
-_NUMBER = int | float | None
-_FORM: dict[str, Any] = {
-    **dict.fromkeys(("batch_size", "seed", "steps"), int), "stopped": bool, "history": [[_NUMBER]],
-    "call": dict | None, "layers": list, "best_layers": list | None,
-    **dict.fromkeys(_RULES, list | None), "moments_of": str, "moment_steps": int,
-}  # fmt: skip
 _LONG = 200  # characters of a text that is stored
 _WHY = "training runs are stored as safetensors files with checksums"
 
@@ -164,7 +158,6 @@ def _read(path: str | os.PathLike[str]) -> tuple[TrainingRun, dict[str, str] | N
     if checksum != _checksum(text, arrays):
         raise FormatError(f"{path}: the training run is damaged; its checksum differs")
     known = json.loads(text)
-    require_form(known, _FORM, f"{path}: run")
     with valid_fields(path, fault):
         values: dict[str, Any] = {name: known[name] for name in _NUMBERS}
         for name in _RULES:

@@ -102,16 +102,13 @@ def test_info_of_a_network(made, tmp_path):
     fails("info", tmp_path / "files", "--check", match="--check needs a store")
 
 
-def test_info_of_features_and_categories(made, tmp_path):
+def test_info_of_features(made, tmp_path):
     X = gbdnn.io.read_features(made / "X")
     facts = json.loads(well("info", made / "X", "--json", "--check"))
     assert (facts["kind"], facts["inputs"], facts["neurons"]) == ("features", 200, 1024)
     assert (facts["entries"], facts["check"]) == (X.nvals, "PASSED")
     io.write_features(X, tmp_path / "X.tsv.gz")
     assert "entries     31,018\n" in well("info", tmp_path / "X.tsv.gz")
-    gbdnn.io.write_categories(np.arange(3), tmp_path / "ids")
-    facts = json.loads(well("info", tmp_path / "ids", "--json"))
-    assert (facts["kind"], facts["count"]) == ("categories", 3)
 
 
 def test_info_of_an_option_without_its_sign():

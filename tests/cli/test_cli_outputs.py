@@ -79,10 +79,9 @@ def test_categories(made, answer, tmp_path):
     found = f"{len(ids)} of 200 inputs have a category"
     assert found in well(*command, tmp_path / "ids.tsv")
     np.testing.assert_array_equal(io.read_categories(tmp_path / "ids.tsv"), ids)
-    assert found in well(*command, tmp_path / "ids")
-    np.testing.assert_array_equal(io.read_categories(tmp_path / "ids"), ids)
-    well("convert", tmp_path / "ids", tmp_path / "again.tsv")
-    assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "ids.tsv").read_bytes()
+    fails(*command, tmp_path / "ids", match="cannot infer the file format; pass --to, or use one")
+    assert found in well(*command, tmp_path / "ids", "--to", "tsv")
+    assert (tmp_path / "ids").read_bytes() == (tmp_path / "ids.tsv").read_bytes()
 
 
 def test_labels(tmp_path):

@@ -335,7 +335,7 @@ TABLE = {
         {"to": "matrix-market", "lossy": {"lossy": "x"}, "progress": WATCH} | OF_SOURCES,
     ),
     "read_categories": (
-        categories, {"ninputs": 2, "allow_empty": {"allow_empty": True, "text": ""}},
+        categories, {"inputs": 2, "allow_empty": {"allow_empty": True, "text": ""}},
     ),
     "read_features": (
         lambda tmp, **options: seen(io.read_features(table(tmp), **options)),

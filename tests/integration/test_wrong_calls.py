@@ -42,7 +42,7 @@ KINDS = {
     "neurons": WHOLES, "count": WHOLES, "inputs": WHOLES, "edges": WHOLES, "nthreads": THREADS,
     "n_jobs": THREADS, "memory": ["", "x", "1XB", "-1", *WHOLES[1:]],
     "dead": [*WHOLES[:-1], -2],
-    "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
+    "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES,
     "batch": WHOLES, "seed": WHOLES, "workers": WHOLES, "ahead": WHOLES,
     "clip": [*NUMBERS, True, 0, -1], "weight": NUMBERS,
     "threshold": NUMBERS, "gain": NUMBERS, "lowest_bias": NUMBERS, "highest_bias": NUMBERS,
@@ -66,7 +66,7 @@ KINDS = {
     "batches": [3, None, object(), X, [3], [None]],
     "x": [3, None, "x", object(), {}, [3], np.ones(3)],
     "labels": [3, object(), "x", [1.5], [[1]], [-1], [None]],
-    "rows": [object(), "x", [1.5], [[1]], [-1], [0, 0], [None]],
+    "categories": [object(), "x", [1.5], [[1]], [-1], [0, 0], [None]],
     "dtype": DTYPES, "systems": [3, None, "x", [3], [["2"]], [[]], object(), [[1.5]]],
     "widths": [3, "x", [1.5], object()], "infos": [3, None, [3], "x"],
     "stats": MANY,
@@ -183,7 +183,7 @@ def calls(tmp_path_factory):
         right(io.read_features, path=folder / "x.tsv"),
         right(io.read_labels, path=folder / "x.idx"),
         right(io.to_scipy, net=net),
-        right(io.write_categories, rows=[1], path=folder / "c"),
+        right(io.write_categories, categories=[1], path=folder / "c.tsv"),
         right(io.write_features, {"features": "written"}, features=X, path=folder / "d"),
         right(io.write_labels, labels=[1], path=folder / "y.csv"),
         right(gbdnn.gallery.features_from_images, {"images": "pixels"}, images=images[:2]),
@@ -275,7 +275,7 @@ def wrong(arguments, kinds):
 # What an error may say in place of the argument's name.
 SAYS = {
     "layers": ["layer 0"], "infos": ["layer 0"], "x": ["layer 0", "categories", "is saved"],
-    "batches": ["batch 0"], "rows": ["categories"], "systems": ["radix"], "widths": ["width is"],
+    "batches": ["batch 0"], "systems": ["radix"], "widths": ["width is"],
     "lowest_bias": ["bias"], "highest_bias": ["bias"], "dtype": ["GraphBLAS type"],
     "source": ["weight"], "X": ["features"],
 }  # fmt: skip

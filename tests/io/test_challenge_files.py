@@ -309,7 +309,7 @@ def test_categories_round_trip(tmp_path, name, rows):
     found = read_categories(tmp_path / name, allow_empty=True)
     assert found.dtype == np.int64
     assert found.tolist() == sorted(rows)
-    some = read_categories(tmp_path / name, ninputs=5, allow_empty=True)
+    some = read_categories(tmp_path / name, inputs=5, allow_empty=True)
     assert some.tolist() == [x for x in sorted(rows) if x < 5]
 
 
@@ -318,7 +318,7 @@ def test_categories_are_1_based_in_the_file(file):
     assert file.read_text() == "1\n5\n"
     file.write_text("5\r\n1\r\n")
     assert read_categories(file).tolist() == [0, 4]
-    assert read_categories(file, ninputs=0).tolist() == []
+    assert read_categories(file, inputs=0).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,8 @@ def test_what_is_none_of_the_other_formats_is_tab_separated(tmp_path):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (b"1\n2_0\n", "line 2: '2_0' is not a nonnegative integer"),
-        (b"1\n2", "ends inside a line"),
+        (b"1\n2_0\n", "not one integer per line: .*'2_0'"),
+        (b"1\n-2\n", "labels must not be negative, as -2"),
         (saved(np.array([1, -2])), "labels must not be negative, as -2"),
         (saved(np.array([1.0])), "labels must be integers, not float64"),
     ],

@@ -10,7 +10,6 @@ import pytest
 
 import gbdnn
 from gbdnn import errors, io
-from gbdnn.io.writing import whole_file
 
 CHAIN = gbdnn.Network([gbdnn.Layer(np.eye(3)), gbdnn.Layer(2 * np.eye(3), activation="identity")])
 X = gb.Matrix.from_dense(np.eye(3))
@@ -27,8 +26,7 @@ WRITERS = {
     "save onnx": lambda path, **k: gbdnn.save(CHAIN, path, "onnx", **k),
     "save torch": lambda path, **k: gbdnn.save(CHAIN, path, "torch", lossy=True, **k),
     "infer_to_store": lambda path, **k: gbdnn.infer_to_store([np.eye(3)], X, path, **k),
-    "write_categories": lambda path, **k: io.write_categories([1, 2], path, **k),
-    "write_categories tsv": lambda path, **k: io.write_categories([1, 2], path, "tsv", **k),
+    "write_categories": lambda path, **k: io.write_categories([1, 2], path, "tsv", **k),
     "write_labels": lambda path, **k: io.write_labels([1, 2], path, "npy", **k),
     "write_labels tsv": lambda path, **k: io.write_labels([1, 2], path, "tsv", **k),
     "write_features": lambda path, **k: io.write_features([X], path, **k),
@@ -38,7 +36,7 @@ WRITERS = {
     },
     "write_run": lambda path, **k: gbdnn.training.write_run(RUN, path, **k),
 }  # fmt: skip
-FOLDERS = ("save", "save layers", "infer_to_store", "write_categories", "write_features")
+FOLDERS = ("save", "save layers", "infer_to_store", "write_features")
 OTHER = gbdnn.Network([gbdnn.Layer(np.ones((1, 2)))])  # what is replaced
 
 
@@ -125,27 +123,3 @@ def test_an_error_leaves_no_folder_of_files(tmp_path, form):
     with pytest.raises(errors.ReadError, match="layer 2"):
         gbdnn.save(net, tmp_path / "net", form, lossy=True)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("has_links", [True, False])
-def test_of_two_writers_without_replace_one_succeeds(tmp_path, monkeypatch, has_links):
-    """The second one begins and ends while the first one writes."""
-
-    def fail(*_):
-        raise OSError(95, "Operation not supported")
-
-    def both(path):
-        with whole_file(path, replace=False) as first:
-            first.write(b"first")
-            with whole_file(path, replace=False) as second:
-                second.write(b"second")
-
-    if has_links:
-        with pytest.raises(errors.OutputError, match=r"Y.tsv already exists; pass replace=True"):
-            both(tmp_path / "Y.tsv")
-        assert (tmp_path / "Y.tsv").read_bytes() == b"second"
-    else:
-        monkeypatch.setattr("pathlib.Path.hardlink_to", fail)
-        both(tmp_path / "Y.tsv")
-        assert (tmp_path / "Y.tsv").read_bytes() == b"first"
-    assert [path.name for path in tmp_path.iterdir()] == ["Y.tsv"]

@@ -206,11 +206,16 @@ def parse(data: bytes, path: Path) -> Any:
         raise FormatError(
             f"{path}: found {len(columns[-1])} entries, but the size line states {head.lines}"
         )
-    if head.is_integer:
-        columns[-1] = _integers(columns[-1], path)
-    if head.layout == "array":
-        return _dense(head, columns[-1])
-    return _coordinates(head, columns, path)
+    values = np.ones(head.lines, np.int8) if head.dtype is None else columns[-1]
+    values = _integers(values, path) if head.is_integer else values
+    if head.layout == "array" and head.symmetry == "general":
+        return values.reshape(head.shape[::-1]).T
+    if head.layout == "array":  # columns of the lower triangle, which are rows of the upper one
+        cols, rows = np.triu_indices(head.shape[0], int(head.symmetry == "skew-symmetric"))
+    else:
+        rows, cols = (x.astype(np.int64) for x in columns[:2])
+    A = _entries(head, rows, cols, values, path)
+    return A.toarray() if head.layout == "array" else A
 
 
 def _head(data: bytes, path: Path) -> _Head:
@@ -264,9 +269,10 @@ def _tidied(text: bytes) -> Iterator[bytes]:
         yield b"\t".join(fields).translate(_TABS) + b"\n" * line.endswith(b"\n")
 
 
-def _coordinates(head: _Head, columns: list[np.ndarray], path: Path) -> Any:
-    rows, cols = (x.astype(np.int64) for x in columns[:2])
-    values = np.ones(len(rows), np.int8) if head.dtype is None else columns[2]
+def _entries(
+    head: _Head, rows: np.ndarray, cols: np.ndarray, values: np.ndarray, path: Path
+) -> Any:
+    """Return a COO array, with the other triangle of a symmetric matrix."""
     if head.symmetry != "general":
         mirrored = rows != cols
         if head.symmetry == "skew-symmetric" and not mirrored.all():
@@ -285,19 +291,6 @@ def _coordinates(head: _Head, columns: list[np.ndarray], path: Path) -> Any:
         raise FormatError(
             f"{path}: duplicate entry in row {rows[second] + 1}, column {cols[second] + 1}"
         )
-    return A
-
-
-def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
-    """Return the array for values by columns; for symmetric arrays, of the lower triangle."""
-    if head.symmetry == "general":
-        return values.reshape(head.shape[::-1]).T
-    A = np.zeros(head.shape, values.dtype)
-    skew = head.symmetry == "skew-symmetric"
-    # Columns of the lower triangle are rows of the upper one.
-    places = np.triu_indices(head.shape[0], int(skew))
-    A[places] = -values if skew else values
-    A.T[places] = values
     return A
 
 

@@ -18,7 +18,6 @@ from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     FormatError,
-    MissingPackageError,
     naming,
     require_kind,
 )
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Activation
 
-_SAFE = (2, 6)  # earlier versions may run code in spite of weights_only=True (CVE-2025-32434)
 _DIGITS, _POSITION = re.compile("[0-9]+"), re.compile(r"(?<![^.])[0-9]+(?![^.])")
 _PARAMETERS = {"weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask"}
 
@@ -218,12 +216,6 @@ def _read(
     Files of whole modules are refused, because reading them would run code from the file.
     """
     torch = import_torch()
-    version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
-    if version < _SAFE:
-        raise MissingPackageError(
-            f"PyTorch {torch.__version__} could run code from the file (CVE-2025-32434);"
-            ' run pip install "torch>=2.6"'
-        )
     with open_checked(path) as opened:
         start = opened.read(9)
         opened.seek(0)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import FormatError, MissingFileError, OutputError
 from gbdnn.io.formats import require_folder_name
-from gbdnn.io.reading import read_bytes, require_form
+from gbdnn.io.reading import read_bytes
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.shards import SHARD_NAME, ShardReader, ShardWriter, require_packages
 from gbdnn.io.writing import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "INDEX", "PART_FORM", "RUN", "SHARD_FORM", "Address", "Reader", "finish", "read_json",
+    "INDEX", "RUN", "Address", "Reader", "finish", "read_json",
     "require_free", "tidy", "unfinished", "write_json", "writing",
 ]  # fmt: skip
 
@@ -49,19 +49,9 @@ _OURS = re.compile(  # names that nobody else chooses
 )
 
 
-SHARD_FORM = {"file": str, "bytes": int, "xxh3_64": str}
-_PLACE = {"shard": int, "name": str}
-PART_FORM = {**_PLACE, "rows": int, "nvals": int, "largest": float}
-_CONTENTS: dict[str, Any] = {
-    "network": {"layers": [{**_PLACE, "bias": float | None}]},
-    "features": {"shape": [int], "dtype": str, "parts": [PART_FORM]},
-    "categories": {"categories": _PLACE},
-}
-"""The form of each kind of index, as for `require_form`."""
 _REMEDIES = {
     "network": "use gbdnn.load",
     "features": "use gbdnn.io.open_features or read_features",
-    "categories": "use gbdnn.io.read_categories",
 }
 
 
@@ -202,14 +192,11 @@ class Reader:
         except MissingFileError as err:
             what = f"not a complete store; the file {INDEX} is missing, which is written last"
             raise MissingFileError(f"{self.path}: {unfinished(self.path) or what}") from err
-        more = _CONTENTS.get(str(self.index.get("kind")), {})
-        form = {"kind": str, "shards": [SHARD_FORM], **more}
-        require_form(self.index, form, f"{self.path / INDEX}: index")
         self.shards = ShardReader(self.path, self.index["shards"], verify=self._verify)
 
     @property
     def kind(self) -> str:
-        """``"network"``, ``"features"`` or ``"categories"``."""
+        """``"network"`` or ``"features"``."""
         return str(self.index["kind"])
 
     def require(self, kind: str) -> None:

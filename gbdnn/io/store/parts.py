@@ -18,14 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import MissingFileError, OutputError
-from gbdnn.io.reading import require_form
 from gbdnn.io.store.features import PART, write_part_of
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.folder import (
     INDEX,
-    PART_FORM,
     RUN,
-    SHARD_FORM,
     finish,
     read_json,
     tidy,
@@ -111,7 +108,7 @@ def writing_parts(
     """
     with writing(path, replace=True, resumes=True) as writer:
         folder, begun = writer.folder, None
-        finished = _read(folder / INDEX, {"run": dict | None})
+        finished = _read(folder / INDEX)
         is_finished = finished.get("run") == run and not replace
         if not is_finished:
             begun = _begun(folder, run, starts, batch, replace)
@@ -134,7 +131,7 @@ def _begun(
 ) -> list[int] | None:
     """Return where the parts of the unfinished run begin; None if there is none to continue."""
     has_parts = any(folder.glob("part-*.json"))
-    unfinished = _read(folder / RUN, {"run": dict, "starts": [int]}) if has_parts else {}
+    unfinished = _read(folder / RUN) if has_parts else {}
     begun: list[int] = unfinished.get("starts", [])
     difference = _difference(run, unfinished.get("run", run))
     if not difference and begun != sorted({0, *begun, starts[-1]}):  # none, or damaged
@@ -168,7 +165,7 @@ def _difference(run: dict[str, str], other: dict[str, str]) -> str:
 
 
 def _is_whole(path: Path) -> bool:
-    index = _read(path, {"shards": [SHARD_FORM], "parts": [PART_FORM]})
+    index = _read(path)
     try:
         ShardReader(path.parent, index.get("shards", []), verify=True).require_whole()
     except (MissingFileError, ValueError):
@@ -192,11 +189,9 @@ def write_part(path: str | os.PathLike[str], Y: gb.Matrix) -> None:
             raise
 
 
-def _read(path: Path, form: dict[str, Any]) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file, or an empty dict if it is missing or invalid."""
     try:
-        record = read_json(path)
-        require_form(record, form, path.name)
+        return read_json(path)
     except (MissingFileError, ValueError):
         return {}
-    return record
