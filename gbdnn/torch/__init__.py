@@ -9,17 +9,14 @@ from gbdnn.io.frameworks.torch_tensors import import_torch
 
 import_torch()  # a MissingPackageError if it is not installed
 
+from gbdnn.torch.accelerated import accelerate  # noqa: E402
 from gbdnn.torch.inference import infer  # noqa: E402
-from gbdnn.torch.replacing import Replacement, Report, accelerate, restore  # noqa: E402
 from gbdnn.torch.sparse_layers import SparseLinear, SparseSequential  # noqa: E402
 
 __all__ = [
-    "Replacement",
-    "Report",
     "SparseLinear",
     "SparseSequential",
     "accelerate",
     "infer",
-    "restore",
 ]
 __dir__ = __all__.copy  # dir() lists the public names only

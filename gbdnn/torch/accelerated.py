@@ -1,352 +1,371 @@
-"""Modules that gbdnn computes: those of PyTorch, with another class.
+"""`gbdnn.torch.accelerate`: a copy of a model whose sparse linear layers gbdnn computes.
 
-Parameters, buffers, hooks and attributes are those of the original. The dense weights are the
-truth: a module compiles them, and again if they have changed, and passes the memory of ordinary
-tensors to the compiled network. PyTorch computes with the dense weights wherever it records or
-transforms operations. A change of weights is noticed by
-
-- PyTorch's count of changes in place, which a hook advances after each step of an optimizer, as
-  fused optimizers do not;
-- a few numbers of each weight, bias and statistic, which each call compares: code that writes
-  ``weight.data``, such as that which merges adapters, changes whole tensors.
+A module of the copy holds the layers of a network as two tensors that nobody else refers to:
+CSR indices, and values and biases. The network is compiled from them, before the first call or
+after they were copied, converted or loaded. Graphs of torch.compile and torch.export contain
+them, and an operator that does the same. PyTorch computes what gbdnn cannot, with dense weights
+that are made for the call.
 """
 
 from __future__ import annotations
 
-import ctypes
-from functools import cache, partial, reduce
-from operator import itemgetter
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+import copy
+import math
+import sys
+from functools import cache, partial
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import linear as dense_linear
-from torch.nn.utils import prune
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.nn.utils.parametrize import type_before_parametrizations
 
-from gbdnn.errors import ArgumentError, ForkError, NonFiniteError, ShapeError
-from gbdnn.io.frameworks.torch_trace import FOLLOWING, LINEARS, network_of
+from gbdnn.arrays.checks import as_number
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.errors import ArgumentError, ForkError, NonFiniteError, ShapeError, require_kind
+from gbdnn.io.frameworks.chain import Chain
+from gbdnn.io.frameworks.torch_tensors import parameter
+from gbdnn.io.frameworks.torch_trace import add_module, is_linear, require_visible
+from gbdnn.kernels import costs
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network
 from gbdnn.serving import CompiledNetwork
 from gbdnn.torch import private
+from gbdnn.torch.sparse_layers import SparseLinear, SparseSequential
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-__all__ = [
-    "KINDS",
-    "AcceleratedLinear",
-    "AcceleratedSequential",
-    "Chain",
-    "Pruning",
-    "is_ordinary",
-    "masks_of",
-]
+    from gbdnn.model.layer import Activation
 
-_TENSORS = (torch.Tensor, nn.Parameter)
-_HOOKS = "_forward_hooks", "_forward_pre_hooks"
-_PROBES = 4  # numbers of a tensor that a call compares
-_NUMBERS = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+__all__ = ["accelerate"]
 
-
-def is_ordinary(x: Any) -> bool:
-    """Whether `x` is a tensor and an operation on it does nothing but compute."""
-    return type(x) in _TENSORS and not (private.records() or torch.is_autocast_enabled("cpu"))
-
-
-class Chain:
-    """Consecutive modules as one compiled network, and their state when they were compiled."""
-
-    def __init__(self, parts: Sequence[nn.Module]) -> None:
-        self.parts, self.linears = list(parts), [x for x in parts if type(x) in KINDS]
-        self.note()
-        # PyTorch normalises the second axis.
-        self._ranks = range(2, 3) if nn.BatchNorm1d in map(type, parts) else range(1, 65)
-        try:
-            network = network_of(parts)
-        except (ArgumentError, ShapeError, RuntimeError) as err:
-            self.fault = str(err).partition(";")[0]
-        else:
-            self.shape, self._compiled = network.shape, cache(partial(CompiledNetwork, network))
-            self.dtype = torch.float64 if network.dtype == "f8" else torch.float32
-            self.fault = (
-                "" if all(map(self._is_suited, self.tensors)) else "mixed dtypes or devices"
-            )
-
-    def _is_suited(self, x: torch.Tensor) -> bool:
-        is_held = x.device.type in ("cpu", "meta") and x.layout == torch.strided
-        return is_held and not x.is_inference() and x.dtype in (self.dtype, torch.int64)
-
-    def note(self) -> None:
-        """Remember the state of the modules."""
-        found = [(x, key) for y in self.parts for x in (y._parameters, y._buffers) for key in x]
-        found += [(vars(y), key) for y in self.parts for key in FOLLOWING.get(type(y), ())]
-        self._state = [(held, key, held[key], *_version(held[key])) for held, key in found]
-        self.tensors = [x for _, _, x, *_ in self._state if isinstance(x, torch.Tensor)]
-        self._aliases = [x.detach() for x in self.tensors]  # no other tensor gets their addresses
-        self._probes = [_probe(x) for x in self._aliases if x.ndim]
-        _all_chains.add(self)
-        # An instance may have a forward of its own.
-        self._own: list[Any] = [x for y in map(vars, self.parts) for x in (y, *map(y.get, _HOOKS))]
-        self._counts = [*map(len, self._own)]
-
-    def is_current(self, parts: Sequence[nn.Module]) -> bool:
-        """Whether it computes these modules, as far as PyTorch's counts and the probes show."""
-        for held, key, x, version, address in self._state:
-            if held.get(key) is not x:
-                return False
-            if version is not None and (x._version != version or x.data_ptr() != address):
-                return False
-        if any(take(memory) != values for take, memory, values in self._probes):
-            return False
-        return self.parts == parts and [*map(len, self._own)] == self._counts
-
-    def result(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return the activations for an ordinary tensor, or None if PyTorch has to compute them."""
-        rank = x.ndim
-        if self.fault or x.dtype is not self.dtype or rank not in self._ranks:
-            return None
-        if x.size(-1) != self.shape[0]:
-            return None
-        x = x.detach() if x.requires_grad else x
-        try:
-            rows = (x if rank == 2 else x.reshape(-1, self.shape[0])).numpy()
-        except (RuntimeError, TypeError):  # on another device, of another layout, negated
-            return None
-        try:
-            Y = torch.from_numpy(self._compiled(torch.get_num_threads())(rows))
-        except (ArgumentError, NonFiniteError, ForkError):  # not finite, or a forked process
-            return None
-        return Y if rank == 2 else Y.reshape(*x.shape[:-1], self.shape[1])
-
-    def dense(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the activations that PyTorch computes, without hooks."""
-        return reduce(lambda y, part: part.forward(y), self.parts, x)
-
-    def __reduce__(self) -> Any:
-        return type(None), ()  # a copy is compiled again
+_TENSORS = torch.Tensor, nn.Parameter
+_DTYPES = torch.float32, torch.float64
+_LINEARS = nn.Linear, SparseLinear
+_SEQUENTIALS = nn.Sequential.forward, SparseSequential.forward
+# What may follow a Linear in a chain. All but BatchNorm1d compute each number alone.
+_FOLLOWING = (
+    nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Identity, nn.Dropout, nn.AlphaDropout, nn.BatchNorm1d,
+)  # fmt: skip
+_KEYS = "weight", "bias", "running_mean", "running_var"
+_NO_GRADIENT = (
+    "accelerated modules compute no gradients; train the original model and call accelerate again,"
+    " or use gbdnn.torch.SparseLinear"
+)
+_NO_WEIGHTS = (
+    "accelerated modules load no weights; load them into the original model and call accelerate"
+    " again"
+)
 
 
-def _result(
-    module: nn.Module, at: int, parts: Sequence[nn.Module], x: torch.Tensor
-) -> torch.Tensor | None:
-    """Return the activations of the chain of parts at a position of a module, or None.
+def accelerate(model: nn.Module, *, density: float | None = None) -> nn.Module:
+    """Return a copy of a pruned model for inference, whose sparse linear layers gbdnn computes.
 
-    The chain is compiled again if the parts have changed, and dropped while weights are trained.
-    """
-    chains: dict[int, Chain | None] = vars(module).setdefault("_chains", {})
-    chain = chains.get(at)
-    if chain is not None and not chain.is_current(parts):
-        chain = None
-    if torch.is_grad_enabled():
-        tensors = chain.tensors if chain else [y for part in parts for y in part.parameters()]
-        if any(y.requires_grad for y in tensors):
-            chains.pop(at, None)
-            return None
-        if x.requires_grad:
-            return None
-    if chain is None:
-        chain = chains[at] = Chain(parts)
-    return chain.result(x)
+    The copy is a snapshot: it returns what the model returns now in evaluation mode, whatever
+    happens to the model later. Call `accelerate` again after training.
 
+    Parameters
+    ----------
+    model : torch.nn.Module
+        It is not modified.
+    density : float, optional
+        Let gbdnn compute each linear layer whose fraction of nonzero weights is at most this.
+        Default: a cost model decides, assuming 32 inputs per call.
 
-class AcceleratedLinear(nn.Linear):
-    """A `torch.nn.Linear` computed by gbdnn on the CPU, with ``torch.get_num_threads()`` threads.
+    Returns
+    -------
+    torch.nn.Module
+        In evaluation mode. Modules without parameters replace each ``nn.Linear`` and `SparseLinear`
+        that gains, and in an ``nn.Sequential`` each chain of Linear, BatchNorm1d, ReLU, ReLU6,
+        ``Hardtanh(0, c)``, Dropout and Identity that gains; print it to see which. All other
+        modules are copies, whose parameters require no gradient.
 
-    Made by `accelerate`; its parameters, buffers and attributes are those of the original. PyTorch
-    computes with the dense weights if a gradient is required, under autocast, ``vmap`` and tracing,
-    for inputs that are not finite, and for other dtypes and devices.
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError
+        `model` is not a module; `density` is not between 0 and 1. In a call of the copy: a gradient
+        is required. ``train()``; ``load_state_dict`` with the weights of a replaced layer.
 
     Examples
     --------
     >>> import torch, gbdnn.torch
-    >>> linear = torch.nn.Linear(4, 2).eval()
-    >>> _ = linear.weight.data.copy_(torch.eye(2, 4)), linear.bias.data.zero_()
-    >>> sparse = gbdnn.torch.accelerate(linear, density=1)
-    >>> sparse
-    AcceleratedLinear(in_features=4, out_features=2, bias=True)
-    >>> sparse(torch.tensor([1.0, 2.0, 3.0, 4.0]))
-    tensor([1., 2.])
+    >>> model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Tanh())
+    >>> _ = model[0].weight.data[:, 25:].zero_()
+    >>> fast = gbdnn.torch.accelerate(model)
+    >>> fast
+    Sequential(
+      (0): AcceleratedChain(512-512, density=0.049)
+      (1): Tanh()
+    )
+    >>> x = torch.rand(3, 512)
+    >>> torch.allclose(fast(x), model(x), atol=1e-5)
+    True
     """
+    require_kind(model, nn.Module, "model must be a torch.nn.Module")
+    if density is not None and not 0 <= as_number(density, "density") <= 1:
+        raise ArgumentError(f"density must be between 0 and 1, not {density}")
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        made = _copied(model)
+        for part in [*made.modules()]:
+            if _is_visible(part) and type(part).forward in _SEQUENTIALS:
+                _fuse(part, density)
+        for part in [*made.modules()]:  # chains have replaced the others
+            if found := _chain([part], density):
+                part.__class__, part.__dict__ = AcceleratedChain, vars(found)
+    for part in made.modules():
+        replaced = [x for x in part.children() if isinstance(x, AcceleratedChain)]
+        if replaced and hasattr(part, "activation_relu_or_gelu"):
+            part.activation_relu_or_gelu = 0  # a TransformerEncoderLayer reads no weights then
+    return made
 
-    if TYPE_CHECKING:  # TorchScript does not know the type
-        weight: nn.Parameter
-    sparse_weight: Any = None  # instead of a dense weight, which is on the device "meta"
+
+class _Accelerated(nn.Module):
+    """A module that replaces others."""
+
+    def train(self, mode: bool = True) -> _Accelerated:
+        """Accept ``train(False)`` only."""
+        if mode:
+            raise ArgumentError(_NO_GRADIENT)
+        return super().train(mode)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Report the weights of replaced modules."""
+        names = {x.removeprefix(prefix).split(".")[0] for x in state_dict if x.startswith(prefix)}
+        if names - self._modules.keys():
+            args[-1].append(f"{prefix}: {_NO_WEIGHTS}")
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        raise ArgumentError(
+            "an accelerated Sequential computes several modules as one; take single modules from"
+            " the original model, or hold them in an nn.ModuleList"
+        )
+
+
+class AcceleratedChain(_Accelerated):
+    """Consecutive modules of a model as one compiled network."""
+
+    def __init__(self, network: Network, is_flat: bool) -> None:
+        super().__init__()
+        indices, numbers, sizes, limits = [], [], [network.shape[0]], list[float]()
+        for layer in network:
+            csc = layer.W.ss.export("csc", sort=True)
+            indices += [csc[key].astype(np.int64) for key in ("indptr", "row_indices")]
+            numbers += [np.broadcast_to(csc["values"], layer.edges)]
+            numbers += [np.broadcast_to(np.asarray(layer.bias, layer.dtype), layer.ncols)]
+            sizes += [layer.edges, layer.ncols]
+            limits += [0.0 if layer.activation == "relu" else -math.inf]
+            limits += [math.inf if layer.clip is None else layer.clip]
+        self._indices, self._numbers = (torch.from_numpy(np.hstack(x)) for x in (indices, numbers))
+        self._sizes, self._limits = sizes, limits  # numbers of inputs, edges, outputs, edges, ...
+        self._is_flat = is_flat
+        self(self._numbers.new_zeros(1, sizes[0]))  # compiles it
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
-        """Return ``input @ weight.T + bias`` for an input of shape ``(..., in_features)``."""
-        if torch.jit.is_scripting():
-            return dense_linear(input, self.weight, self.bias)
-        else:  # noqa: RET505 -- TorchScript compiles one branch only
-            if torch.compiler.is_compiling():
-                found = _operator(input, self.weight, self.bias) if self._can(input) else None
-            else:
-                found = _result(self, 0, [self], input) if is_ordinary(input) else None
-            if found is not None:
-                return found
-            if self.sparse_weight is not None and self.weight.is_meta:
-                raise ArgumentError(
-                    "this call needs the dense weight, which accelerate(keep_dense=False) dropped"
-                )
-            return dense_linear(input, self.weight, self.bias)
+        """Return the activations of the last layer for an input of shape ``(..., features)``."""
+        if self._is_flat and input.ndim != 2:  # BatchNorm1d normalises the second axis
+            shape = f"(inputs, features), not {(*input.shape,)}"
+            raise ShapeError(f"a BatchNorm1d was merged, so the input must have shape {shape}")
+        held = self._indices, self._numbers, self._sizes, self._limits
+        if not isinstance(input, torch.Tensor):  # torch.fx traces it
+            return _dense(input, *held)
+        if torch.is_grad_enabled() and input.requires_grad:
+            raise ArgumentError(_NO_GRADIENT)
+        if not self._suits(input):
+            return _dense(input, *held)
+        if torch.compiler.is_compiling():
+            return _network(input, *held)
+        compute = _untraced() if "torch._dynamo" in sys.modules else _computed
+        return torch.from_numpy(compute(input.detach().resolve_neg().numpy(), *held))
 
-    def _can(self, x: torch.Tensor) -> bool:
-        """Whether a compiled graph may call gbdnn's operator."""
-        tensors = [each for each in (x, self.weight, self.bias) if each is not None]
-        needs_grad = torch.is_grad_enabled() and any(y.requires_grad for y in tensors)
-        is_other = torch.onnx.is_in_onnx_export() or torch.is_autocast_enabled("cpu")
-        return isinstance(self.weight, nn.Parameter) and not (needs_grad or is_other)
+    def _suits(self, x: torch.Tensor) -> bool:
+        """Whether gbdnn computes this input, and PyTorch does nothing but compute."""
+        numbers = self._numbers
+        if x.dtype is not numbers.dtype or not (x.is_cpu and numbers.is_cpu) or x.is_nested:
+            return False
+        if x.dtype not in _DTYPES or x.layout is not torch.strided or not x.ndim:
+            return False
+        if x.shape[-1] != self._sizes[0] or torch.is_autocast_enabled("cpu"):
+            return False
+        return torch.compiler.is_compiling() or (type(x) in _TENSORS and not private.records())
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("weight", "bias") and f"{name}_mask" in self._buffers:
-            return self._parameters[f"{name}_orig"] * self._buffers[f"{name}_mask"]
-        return super().__getattr__(name)
+    @property
+    def weight(self) -> torch.Tensor:
+        """A copy of the weight of a single Linear, in CSR. Some models read its dtype."""
+        _, *csr, _, _, _ = self._single()
+        return torch.sparse_csr_tensor(*csr, self._sizes[::-2], check_invariants=False)
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Write the weight that `sparse_weight` replaces, too."""
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self.sparse_weight is not None and self.weight.is_meta:
-            destination[prefix + "weight"] = self.dense_weight()
+    @property
+    def bias(self) -> torch.Tensor:
+        """A copy of the bias of a single Linear, or zeros."""
+        return self._single()[4]
 
-    def _load_from_state_dict(self, *args: Any) -> None:
-        """Replace `sparse_weight` by the loaded weight, too."""
-        is_dropped = self.sparse_weight is not None and self.weight.is_meta
-        if is_dropped:
-            self.weight = nn.Parameter(self.dense_weight(), requires_grad=False)
-        super()._load_from_state_dict(*args)
-        if is_dropped:
-            self.drop_dense()
+    def _single(self) -> Any:
+        if self._limits != [-math.inf, math.inf]:
+            raise AttributeError("several modules have no common weight")
+        return next(
+            _layers(self._indices.clone(), self._numbers.clone(), self._sizes, self._limits)
+        )
 
-    def drop_dense(self) -> None:
-        """Keep `sparse_weight` only."""
-        self.sparse_weight = network_of([self])[0].W
-        self.weight = nn.Parameter(self.weight.to("meta"), requires_grad=False)
-
-    def dense_weight(self) -> torch.Tensor:
-        """Return the dense form of `sparse_weight`."""
-        W = self.sparse_weight.T.new().to_dense(fill_value=0)
-        return torch.from_numpy(W).to(self.weight.dtype)
+    def _apply(self, fn: Any, recurse: bool = True) -> AcceleratedChain:
+        """Convert the numbers. PyTorch computes with other dtypes and on other devices."""
+        self._numbers = fn(self._numbers)
+        self._indices = self._indices.to(self._numbers.device)
+        return self
 
     def extra_repr(self) -> str:
         """Return the text in the parentheses of the representation."""
-        return super().extra_repr() + ", keep_dense=False" * (self.sparse_weight is not None)
+        neurons, edges = self._sizes[::2], sum(self._sizes[1::2])
+        density = edges / max(sum(n * m for n, m in pairwise(neurons)), 1)
+        return f"{'-'.join(map(str, neurons))}, density={density:.2g}"
 
 
-KINDS = nn.Linear, AcceleratedLinear
-LINEARS.add(AcceleratedLinear.forward)
-
-
-class AcceleratedSequential(nn.Sequential):
-    """A `torch.nn.Sequential` in which gbdnn computes chains of modules in one call each.
-
-    Made by `accelerate`. The modules of a chain are called one by one if any of them has hooks or
-    is in training mode, and for inputs that `AcceleratedLinear` leaves to PyTorch. A slice has no
-    chains.
-
-    Examples
-    --------
-    >>> import torch, gbdnn.torch
-    >>> model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).eval()
-    >>> _ = model[0].weight.data[:, 25:].zero_()
-    >>> type(gbdnn.torch.accelerate(model)).__name__
-    'AcceleratedSequential'
-    """
-
-    _stops = MappingProxyType[int, int]({})  # the end of each chain by its start
+class AcceleratedSequential(_Accelerated):
+    """The chains and the other modules of an ``nn.Sequential``, made by `accelerate`."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
         """Return the output of the last module."""
-        if torch.jit.is_scripting():
-            for part in self:
-                input = part(input)  # noqa: A001
-            return input
-        else:  # noqa: RET505 -- TorchScript compiles one branch only
-            is_other = torch.compiler.is_compiling() or private.is_watched()
-            stops = {} if is_other else self._stops
-            parts, at = [*self._modules.values()], 0
-            while at < len(parts):
-                found, stop = None, stops.get(at, 0)
-                if stop and is_ordinary(input):
-                    found = _result(self, at, parts[at:stop], input)
-                input = parts[at](input) if found is None else found  # noqa: A001
-                at = at + 1 if found is None else stop
-            return input
+        for part in self._modules.values():
+            input = part(input)  # noqa: A001
+        return input
 
 
-_layers: Any = private.TensorMap()
-_LINEAR = "(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
+def _copied(model: nn.Module) -> nn.Module:
+    """Return a copy in evaluation mode that requires no gradient."""
+    memo = dict[int, Any]()
+    for part in model.modules():
+        for x in (*part._parameters.values(), *part._buffers.values(), *vars(part).values()):
+            if isinstance(x, torch.Tensor) and not (x.is_leaf and x.layout is torch.strided):
+                y = x.detach().clone()  # of a pruned or sparse weight, which deepcopy refuses
+                memo[id(x)] = nn.Parameter(y, False) if isinstance(x, nn.Parameter) else y
+    return copy.deepcopy(model, memo).eval().requires_grad_(False)
 
 
-@torch.library.custom_op("gbdnn::linear", mutates_args=(), schema=_LINEAR)
-def _operator(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Compute a layer in a compiled or exported graph."""
-    layer, state = _layers.get(weight, (None, ()))
-    if state != _version(weight):  # which no alias shares here
-        layer = AcceleratedLinear(1, 1, bias=False, device="meta")
-        layer._parameters["weight"] = weight.detach()
-        _layers[weight] = layer, _version(weight)
-    found = _result(layer, 0, [layer], x)
-    found = dense_linear(x, weight) if found is None else found
-    return found if bias is None else found.add_(bias)
+def _fuse(module: nn.Module, density: float | None) -> None:
+    """Let a Sequential compute each chain of several modules as one."""
+    stages = dict[str, nn.Module]()
+    for is_known, run in groupby(
+        module._modules.items(), lambda x: _size(x[1], density) is not None
+    ):
+        names, parts = zip(*run, strict=True)
+        start = next((k for k, x in enumerate(parts) if is_known and is_linear(x)), len(parts))
+        found = _chain(parts[start:], density) if len(parts) - start > 1 else None
+        end = start if found else len(parts)
+        stages |= zip(names[:end], parts[:end], strict=True)
+        stages |= {f"{names[start]}-{names[-1]}": found} if found else {}
+    if stages.keys() != module._modules.keys():
+        module.__class__, module._modules = AcceleratedSequential, stages
 
 
-@_operator.register_fake
-def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+def _chain(parts: Sequence[nn.Module], density: float | None) -> AcceleratedChain | None:
+    """Return a module that computes a Linear and others, or None if it cannot or does not pay."""
+    sizes = [x for x in (_size(part, density) for part in parts) if x]
+    if len(sizes) < len(parts) or not is_linear(parts[0]):
+        return None
+    if density is None and not costs.accelerating_pays(sizes):
+        return None
+    builder = Chain(None)
+    try:
+        for part in parts:
+            add_module(builder, part, type(part).__qualname__)
+        network = builder.network()
+    except (ArgumentError, ShapeError):  # such as numbers that are not finite
+        return None
+    return AcceleratedChain(network, nn.BatchNorm1d in map(type, parts))
 
 
-class Pruning(prune.Identity):
-    """The hook of a pruned AcceleratedLinear, whose weight applies the mask when it is needed."""
-
-    def __call__(self, module: nn.Module, inputs: Any) -> None:
-        """Apply the mask to a module of PyTorch."""
-        if not isinstance(module, AcceleratedLinear):
-            super().__call__(module, inputs)
-
-    def remove(self, module: nn.Module) -> None:
-        """Make the masked weight the parameter."""
-        super().__call__(module, ())  # `remove` deletes the attribute
-        super().remove(module)
-
-
-_all_chains = WeakSet[Chain]()
-
-
-def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Count the step of an optimizer as a change of the compiled tensors among its parameters."""
-    if chains := list(_all_chains):
-        groups = optimizer.param_groups
-        held = [x for group in groups for x in group["params"] if type(x) in _TENSORS]
-        changed = {x.data_ptr() for x in held if x.layout == torch.strided}
-        for x in (x for chain in chains for x in chain.tensors if not x.is_inference()):
-            if x.layout == torch.strided and not x.is_meta and x.data_ptr() in changed:
-                torch.autograd.graph.increment_version(x)
+def _size(part: nn.Module, density: float | None) -> tuple[int, int, int] | None:
+    """Return edges, inputs and outputs of a Linear, zeros if it may follow one, or None."""
+    kind = type_before_parametrizations(part)
+    if kind not in (*_LINEARS, *_FOLLOWING) or not _is_visible(part):
+        return None
+    tensors = [parameter(part, key) for key in _KEYS if hasattr(part, key)]
+    tensors = [x for x in tensors if x is not None]
+    if not all(type(x) in _TENSORS and x.is_cpu and x.dtype in _DTYPES for x in tensors):
+        return None
+    if kind in _FOLLOWING:
+        return 0, 0, 0
+    W = tensors[0]
+    values = W if W.layout is torch.strided else W.to_sparse_coo().coalesce().values()
+    edges = int(values.count_nonzero())
+    is_sparse = W.ndim == 2 and (density is None or edges <= density * W.numel())
+    return (edges, W.shape[1], W.shape[0]) if is_sparse else None
 
 
-register_optimizer_step_post_hook(_count_step)
+def _is_visible(part: nn.Module) -> bool:
+    """Whether calling a module does what its class does."""
+    try:
+        require_visible("", part)
+    except ArgumentError:
+        return False
+    return True
 
 
-def _probe(x: torch.Tensor) -> tuple[Any, Any, Any]:
-    """Return a function that takes some nonzero values from the memory of a tensor, and both."""
-    if x.dtype not in _NUMBERS or x.layout != torch.strided or x.is_meta or not x.numel():
-        return len, (), 0
-    found = x.nonzero() if x.count_nonzero() else torch.zeros(1, x.ndim, dtype=torch.int64)
-    some = found[torch.linspace(0, len(found) - 1, _PROBES).long()]
-    places = (some * torch.tensor(x.stride())).sum(1).tolist()
-    memory = (_NUMBERS[x.dtype] * (1 + max(places))).from_address(x.data_ptr())
-    take = itemgetter(*places)
-    return take, memory, take(memory)
+# -- the operator
+
+_runs: Any = private.TensorMap()  # compiled networks by number of threads, by their `numbers`
 
 
-def _version(x: Any) -> tuple[Any, Any]:
-    """Return a tensor's number of changes in place and its address, or None for both."""
-    if not isinstance(x, torch.Tensor) or x.is_inference() or x.layout != torch.strided:
-        return None, None
-    return x._version, x.data_ptr()
+def _layers(indices: Any, numbers: Any, sizes: list[int], limits: list[float]) -> Iterator[Any]:
+    """Yield inputs, crow_indices, col_indices, values, bias and both limits of each layer."""
+    counts = [*zip(sizes[1::2], sizes[2::2], strict=True)]
+    places = iter(indices.split([n for edges, outputs in counts for n in (outputs + 1, edges)]))
+    values, bounds = iter(numbers.split([n for pair in counts for n in pair])), iter(limits)
+    return zip(sizes[:-1:2], places, places, values, values, bounds, bounds, strict=True)
 
 
-def masks_of(module: nn.Module) -> dict[str, Any]:
-    """Return the pruning hooks by the name of their parameter."""
-    hooks = module._forward_pre_hooks.values()
-    return {x._tensor_name: x for x in hooks if isinstance(x, prune.BasePruningMethod)}
+def _dense(x: torch.Tensor, *held: Any) -> torch.Tensor:
+    """Return what PyTorch computes with dense weights."""
+    for inputs, crow, col, values, bias, low, high in _layers(*held):
+        rows = torch.arange(len(bias), device=crow.device).repeat_interleave(crow.diff())
+        W = values.new_zeros(len(bias), inputs).index_put((rows, col), values)
+        x = dense_linear(x, W, bias)
+        x = x if (low, high) == (-math.inf, math.inf) else x.clamp(low, high)
+    return x
+
+
+def _compiled(*held: Any) -> Any:
+    """Return a function that compiles the network for a number of threads, from a cache."""
+    layers = []
+    for inputs, *tensors, low, high in _layers(*held):
+        crow, col, values, bias = (x.numpy().copy() for x in tensors)
+        rows = SparseRows(crow.view(np.uint64), col.view(np.uint64), values, inputs)
+        activation: Activation = "relu" if low == 0 else "identity"
+        clip = None if high == math.inf else high
+        layers.append(Layer(rows.matrix().T, bias, activation=activation, clip=clip))
+    return cache(partial(CompiledNetwork, Network(layers)))
+
+
+def _computed(x: np.ndarray, *held: Any) -> np.ndarray:
+    """Return the activations of the last layer."""
+    *_, numbers, sizes, _ = held
+    rows = x if x.ndim == 2 else x.reshape(-1, sizes[0])
+    try:
+        if (run := _runs.get(numbers)) is None:
+            run = _runs[numbers] = _compiled(*held)
+        Y = run(torch.get_num_threads())(rows)
+    except (ArgumentError, NonFiniteError, ForkError):  # not finite, or a forked process
+        Y = _dense(torch.from_numpy(rows), *held).numpy()
+    return Y if x.ndim == 2 else Y.reshape(*x.shape[:-1], sizes[-1])
+
+
+@cache
+def _untraced() -> Any:
+    """Return `_computed` for frames that torch.compile neither compiles nor leaves alone."""
+    return torch.compiler.disable(_computed)  # which imports torch._dynamo
+
+
+@torch.library.custom_op(
+    "gbdnn::network", mutates_args=(),
+    schema="(Tensor x, Tensor indices, Tensor numbers, int[] sizes, float[] limits) -> Tensor",
+)  # fmt: skip
+def _network(x, indices, numbers, sizes, limits):  # type: ignore[no-untyped-def]
+    """Compute a chain in a compiled or exported graph."""
+    return torch.from_numpy(_computed(x.detach().numpy(), indices, numbers, sizes, limits))
+
+
+@_network.register_fake
+def _(x, indices, numbers, sizes, limits):  # type: ignore[no-untyped-def]
+    return x.new_empty(*x.shape[:-1], sizes[-1])

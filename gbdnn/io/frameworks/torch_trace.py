@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -21,11 +21,6 @@ from gbdnn.io.frameworks.chain import Chain, unsupported
 from gbdnn.io.frameworks.torch_tensors import add_linear, parameter
 from gbdnn.runtime.optional import if_imported
 from gbdnn.runtime.signals import from_handler
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gbdnn.model.network import Network
 
 # The parameters after the input, in order, and their defaults.
 _CLAMPS: dict[str, dict[str, Any]] = {
@@ -43,18 +38,6 @@ _FLATTENED = {"start_dim": 0, "end_dim": -1}
 _FUNCTIONS_ALONE = {
     each.forward
     for each in (nn.ReLU, nn.Hardtanh, nn.Flatten, nn.Identity, nn.Dropout, nn.AlphaDropout)
-}
-# What may follow a Linear in a chain, with the attributes that matter. All but BatchNorm1d compute
-# each number alone, so they accept any shape (..., features). A BatchNorm1d computes the second
-# axis, which is the last one of two dimensions only.
-FOLLOWING: dict[type[nn.Module], tuple[str, ...]] = {
-    nn.ReLU: (),
-    nn.Identity: (),
-    nn.ReLU6: ("min_val", "max_val"),
-    nn.Hardtanh: ("min_val", "max_val"),
-    nn.Dropout: ("training",),
-    nn.AlphaDropout: ("training",),
-    nn.BatchNorm1d: ("training", "eps"),
 }
 _METHODS = "forward", "propagate", "message", "message_and_aggregate", "aggregate", "update"
 _HEADS = {nn.Softmax: "softmax", nn.LogSoftmax: "log_softmax", nn.Sigmoid: "sigmoid"}
@@ -122,10 +105,8 @@ def trace(module: nn.Module, chain: Chain, *, logits: bool) -> Chain:
                     raise unsupported(name, "pass logits=True to drop it")
                 return chain
         if part is not None:
-            if is_linear(part):
-                _add_linear(chain, part, name)
-            elif type(part) is nn.BatchNorm1d:
-                _add_norm(chain, part, name)
+            if is_linear(part) or type(part) is nn.BatchNorm1d:
+                add_module(chain, part, name)
             else:
                 is_quantized = ".quantized." in type(part).__module__
                 raise unsupported(name, _QUANTIZED if is_quantized else _OTHERS)
@@ -162,29 +143,16 @@ def is_linear(module: nn.Module) -> bool:
     return kind.forward in LINEARS or kind is if_imported("torch_geometric.nn", "Linear")
 
 
-def network_of(parts: Sequence[nn.Module]) -> Network:
-    """Return the network of Linears and modules of `FOLLOWING`.
-
-    Unlike `trace`, it does not replace ``nn.Module.__call__`` meanwhile, which other threads use.
-    """
-    chain = Chain(None)
-    for part in parts:
-        name, module = type(part).__qualname__, cast("Any", part)
-        if len(parts) > 1:
-            require_visible(name, part)
-        if is_linear(part):
-            _add_linear(chain, part, name)
-        elif type(part) not in FOLLOWING:
-            raise unsupported(name)
-        elif part.training and "training" in FOLLOWING[type(part)]:
-            raise unsupported(name, "it is in training mode")
-        elif isinstance(part, nn.BatchNorm1d):
-            _add_norm(chain, part, name)
-        elif isinstance(part, nn.ReLU):
-            chain.clamp(0, None, name)
-        elif isinstance(part, nn.Hardtanh):
-            chain.clamp(module.min_val, module.max_val, name)
-    return chain.network()
+def add_module(chain: Chain, module: Any, name: str) -> None:
+    """Add a Linear, BatchNorm1d, ReLU, ReLU6 or Hardtanh."""
+    if is_linear(module):
+        add_linear(chain, {key: parameter(module, key) for key in ("weight", "bias")}, name)
+    elif isinstance(module, nn.BatchNorm1d):
+        _add_norm(chain, module, name)
+    elif isinstance(module, nn.ReLU):
+        chain.clamp(0, None, name)
+    elif isinstance(module, nn.Hardtanh):
+        chain.clamp(module.min_val, module.max_val, name)
 
 
 def _shapes(nodes: list[torch.fx.Node]) -> tuple[set[torch.fx.Node], set[torch.fx.Node]]:
@@ -238,14 +206,6 @@ def _name(node: torch.fx.Node, module: nn.Module) -> str:
     if node.op == "call_module" or type(part).forward in _FUNCTIONS_ALONE:
         return f"module {path!r} ({type(part).__qualname__})"
     return f"node {node.name!r}"
-
-
-def _add_linear(chain: Chain, module: Any, name: str) -> None:
-    tensors = {key: parameter(module, key) for key in ("weight", "bias")}
-    weight, kept = tensors["weight"], vars(module).get("sparse_weight")
-    if kept is not None and weight.is_meta and not weight._version:  # that of gbdnn.torch
-        tensors["weight"] = kept
-    add_linear(chain, tensors, name)
 
 
 def _add_norm(chain: Chain, module: Any, name: str) -> None:
