@@ -182,7 +182,7 @@ def calls(tmp_path_factory):
         right(io.read_categories, path=ids),
         right(io.read_features, path=folder / "x.tsv"),
         right(io.read_labels, path=folder / "x.idx"),
-        right(io.to_scipy, net=net),
+        right(io.to_scipy, network=net),
         right(io.write_categories, categories=[1], path=folder / "c.tsv"),
         right(io.write_features, {"features": "written"}, features=X, path=folder / "d"),
         right(io.write_labels, labels=[1], path=folder / "y.csv"),
@@ -216,7 +216,7 @@ def calls(tmp_path_factory):
         gbdnn.save(net, path := folder / "net.pt", lossy=True)
         found += [
             right(io.from_torch, source={"a.weight": W}, activation="relu"),
-            right(io.to_torch, net=net),
+            right(io.to_torch, network=net),
             right(gbdnn.load, deep, path=path, activation="relu"),
         ]
     if importlib.util.find_spec("onnx"):

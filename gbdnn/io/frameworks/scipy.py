@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
 
 
-def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndarray]]:
+def to_scipy(network: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndarray]]:
     """Return the weights and biases of a network as SciPy and NumPy arrays.
 
     Parameters
     ----------
-    net : Network
+    network : Network
         Bias rules, activations and clips are not part of the result.
 
     Returns
@@ -34,7 +34,7 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
     Raises
     ------
     ArgumentTypeError, MissingPackageError
-        `net` is not a Network; SciPy is not installed.
+        `network` is not a Network; SciPy is not installed.
 
     Examples
     --------
@@ -43,9 +43,9 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
     >>> W.format, W.shape, W.nnz, b
     ('csc', (3, 3), 3, 0.5)
     """
-    require_kind(net, Network, "net must be a Network")
+    require_kind(network, Network, "network must be a Network")
     scipy_sparse()
-    return [(as_csc(layer), copy.copy(layer.bias)) for layer in net]
+    return [(as_csc(layer), copy.copy(layer.bias)) for layer in network]
 
 
 def as_csc(layer: Layer) -> scipy.sparse.csc_array:

@@ -134,12 +134,12 @@ def from_torch(
     )
 
 
-def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
+def to_torch(network: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     """Convert a network to a ``torch.nn.Sequential`` of Linear, ReLU and Hardtanh.
 
     Parameters
     ----------
-    net : Network
+    network : Network
         PyTorch adds biases to every neuron, so layers with the bias rule ``entries`` must have no
         bias, or a ReLU and no positive bias.
     layout : {"strided", "sparse_csr"}, default "strided"
@@ -157,7 +157,7 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     ArgumentError
         A layer under ``entries`` has no equivalent (the message names it), or `layout` is invalid.
     ArgumentTypeError, MissingPackageError
-        `net` is not a Network; PyTorch is not installed.
+        `network` is not a Network; PyTorch is not installed.
     TooLargeError
         Dense weights do not fit into memory.
 
@@ -170,12 +170,12 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
       (1): Hardtanh(min_val=0.0, max_val=6.0)
     )
     """
-    require_kind(net, Network, "net must be a Network")
+    require_kind(network, Network, "network must be a Network")
     as_word(layout, "layout", ("strided", "sparse_csr"))
     torch = import_torch()
-    add_everywhere(net)
+    add_everywhere(network)
     modules: list[Any] = []
-    for k, layer in enumerate(net):
+    for k, layer in enumerate(network):
         biased = bool(np.any(layer.bias)) or np.ndim(layer.bias) > 0
         # The meta device does not use PyTorch's random generator.
         linear = torch.nn.Linear(*layer.shape, bias=biased, device="meta")
