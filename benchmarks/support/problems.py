@@ -86,8 +86,8 @@ def load(folder: Path) -> Problem:
     import gbdnn
     from gbdnn.challenge import Problem
 
-    network, features = (gbdnn.load(folder / name) for name in ("network", "features"))
-    return Problem(name=folder.name, network=network, features=features)
+    features = gbdnn.io.read_features(folder / "features")
+    return Problem(name=folder.name, network=gbdnn.load(folder / "network"), features=features)
 
 
 def csr(matrix: Any) -> sp.csr_array:
