@@ -10,8 +10,10 @@ from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 
+import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse
 
 import gbdnn
 from gbdnn import errors
@@ -696,6 +698,32 @@ def test_pruned_weights_are_those_of_the_last_step():
     near(torch.from_numpy(gbdnn.infer(net, x.numpy()).to_dense(fill_value=0)).float(), part(x))
     with pytest.raises(errors.ArgumentError, match="values are computed"):
         part.rewire(0.1)
+
+
+@pytest.mark.parametrize("change", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_parametrized_weights_are_those_of_the_last_step(change):
+    linear = getattr(nn.utils.parametrizations, change)(nn.Linear(9, 9))
+    optimizer = torch.optim.Adam(linear.parameters(), 0.1)
+    for _ in range(3):
+        linear(torch.randn(5, 9)).square().sum().backward()
+        optimizer.step()
+    part = gt.SparseLinear.from_dense(linear)
+    near(part(x := torch.randn(5, 9)), linear.eval()(x))
+
+
+def test_masks_may_be_sparse():
+    """And a density needs no dense scores, which would take 64 GiB here."""
+    array = np.array([[0.0, 2, 0], [-1, 0, 3]])
+    given = [torch.tensor(array), torch.tensor(array) != 0, torch.tensor(array).to_sparse_csr()]
+    given += [array, scipy.sparse.csr_array(array), gb.Matrix.from_dense(array, missing_value=0)]
+    for mask in given:
+        part = gt.SparseLinear(3, 2, mask=mask)
+        assert part.crow_indices.tolist() == [0, 1, 3]
+        assert part.col_indices.tolist() == [1, 0, 2]
+    wide = gt.SparseLinear(1 << 24, 1000, density=2 / (1 << 24))
+    assert (wide.crow_indices.diff() == 2).all()
+    assert wide.col_indices.max() > 1 << 23
+    assert len(set(wide.col_indices.tolist())) > 1900
 
 
 class Masked(nn.Linear):

@@ -10,15 +10,19 @@ import torch
 from torch import nn
 
 from gbdnn.arrays.checks import as_number, as_word
+from gbdnn.arrays.matrices import as_rows
 from gbdnn.errors import ArgumentError, ShapeError
-from gbdnn.io.frameworks.torch_tensors import parameter
+from gbdnn.io.frameworks.torch_tensors import as_weights, parameter
 from gbdnn.io.frameworks.torch_trace import LINEARS, is_linear, require_visible
 from gbdnn.torch import private
 from gbdnn.torch.passes import computed, edges_of
-from gbdnn.training.rewiring import random_places, steepest_places
+from gbdnn.training.patterns import edges_into
+from gbdnn.training.rewiring import random_places, replaced_edges, steepest_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from gbdnn.arrays.matrices import MatrixLike
 
 __all__ = ["SparseLinear", "SparseSequential"]
 
@@ -37,8 +41,8 @@ class SparseLinear(nn.Module):
     density : float, optional
         Fraction of weights stored: as many, at random places, for each output. Pass either
         `density` or `mask`.
-    mask : bool tensor, shape (out_features, in_features), optional
-        The places of the stored weights.
+    mask : tensor, Matrix, SciPy sparse or ndarray, shape (out_features, in_features), optional
+        The places of the stored weights: where it is not 0.
     device, dtype : optional
         As for ``torch.nn.Linear``. gbdnn computes in float32 and float64, on the CPU.
 
@@ -88,7 +92,7 @@ class SparseLinear(nn.Module):
         bias: bool = True,
         *,
         density: float | None = None,
-        mask: torch.Tensor | None = None,
+        mask: torch.Tensor | MatrixLike | None = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -101,19 +105,18 @@ class SparseLinear(nn.Module):
             if not 0 <= share <= 1:
                 raise ArgumentError(f"density must be between 0 and 1, not {density}")
             degree = round(share * in_features) or min(1, in_features * math.ceil(share))
-            scores = torch.rand(out_features, in_features, device=device)
-            columns = scores.topk(degree).indices.sort().values.flatten()
-            starts = torch.arange(out_features + 1, device=device) * degree
+            edges = edges_into(in_features, out_features, degree, _random())
+            columns, starts = edges % max(in_features, 1), np.arange(out_features + 1) * degree
         else:
-            if mask.shape != (out_features, in_features):
-                raise ShapeError(
-                    f"the mask has shape {(*mask.shape,)}, expected {(out_features, in_features)}"
-                )
-            mask = mask.bool()
-            columns = mask.nonzero()[:, 1].to(device=device)
-            starts = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).to(device=device)
-        self.register_buffer("crow_indices", starts)
-        self.register_buffer("col_indices", columns.int())
+            rows = as_weights(mask, "mask").T if isinstance(mask, torch.Tensor) else mask
+            rows = as_rows(rows, what="mask")
+            if (rows.nrows, rows.ncols) != (out_features, in_features):
+                shape, wanted = (rows.nrows, rows.ncols), (out_features, in_features)
+                raise ShapeError(f"the mask has shape {shape}, expected {wanted}")
+            columns, starts = rows.columns, rows.indptr
+        indices = {"crow_indices": starts.astype(np.int64), "col_indices": columns.astype(np.int32)}
+        for name, array in indices.items():
+            self.register_buffer(name, torch.as_tensor(array, device=device))
         options = {"device": device, "dtype": dtype}
         self.values = nn.Parameter(torch.empty(len(columns), **options))
         self.bias = nn.Parameter(torch.empty(out_features, **options)) if bias else None
@@ -239,25 +242,25 @@ class SparseLinear(nn.Module):
                 "rewire needs process_group=, such as torch.distributed.group.WORLD"
             )
         pattern = edges_of(self.crow_indices, self.col_indices, self.in_features, self.values.dtype)
-        count = int(fraction * pattern.nedges)
-        count = min(count, self.in_features * self.out_features - pattern.nedges)
-        if score == "random":
-            random = np.random.default_rng(int(torch.randint(2**62, ())))
-            found = random_places(pattern, count, random)
-        elif (gradient := pattern.dense_gradient()) is not None:
+
+        def grow(pattern: Any, count: int) -> np.ndarray:
+            if score == "random":
+                return random_places(pattern, count, _random())
+            if (gradient := pattern.dense_gradient()) is None:
+                raise ArgumentError(
+                    'score="gradient" needs a backward pass since the last call of the layer'
+                )
             if process_group is not None:
                 distributed.all_reduce(torch.from_numpy(gradient), group=process_group)
-            found = steepest_places(pattern, count, gradient)
-        else:
-            raise ArgumentError(
-                'score="gradient" needs a backward pass since the last call of the layer'
-            )
-        kept = self.values.abs().argsort(descending=True)[: pattern.nedges - count]
-        number, places = torch.from_numpy(pattern.numbers), torch.from_numpy(found.astype(np.int64))
+            return steepest_places(pattern, count, gradient)
+
+        found = replaced_edges(pattern, self.values.numpy(force=True), fraction, grow)
+        kept, places = map(torch.from_numpy, found)
         if process_group is not None:
             for x in (kept, places):
                 distributed.broadcast(x, group=process_group, group_src=0)
-        new, order = torch.cat([number[kept], places]).sort()
+        kept, count = kept.nonzero().squeeze(1), len(places)
+        new, order = torch.cat([torch.from_numpy(pattern.numbers)[kept], places]).sort()
         states = [x for each in optimizers for x in each.state.get(self.values, {}).values()]
         held = [x for x in states if isinstance(x, torch.Tensor) and x.shape == self.values.shape]
         held += [self.values] if self.values.grad is None else [self.values, self.values.grad]
@@ -298,6 +301,11 @@ class SparseLinear(nn.Module):
 
 
 LINEARS.add(SparseLinear.forward)
+
+
+def _random() -> np.random.Generator:
+    """Return a generator whose seed PyTorch's generator draws."""
+    return np.random.default_rng(int(torch.randint(2**62, ())))
 
 
 def _is(module: nn.Module, kind: type[nn.Module]) -> bool:

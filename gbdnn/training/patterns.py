@@ -198,9 +198,8 @@ def with_ends(
     require_room(8 * (first * degree + last * outputs), "the edges of the first and last layer")
     seed = as_seed(seed)
     random = generator(seed, "ends")
-    columns = [column * inputs + random_edges(inputs, degree, random) for column in range(first)]
     layers = [
-        _layer(np.concatenate(columns), (inputs, first), dtype, is_last=False),
+        _layer(edges_into(inputs, first, degree, random), (inputs, first), dtype, is_last=False),
         *hidden,
         _layer(np.arange(last * outputs), (last, outputs), dtype, is_last=True),
     ]
@@ -252,6 +251,13 @@ def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
     """
     key = (int.from_bytes(b"gbdnn"), int.from_bytes(purpose.encode()), *numbers)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def edges_into(nrows: int, ncols: int, degree: int, random: np.random.Generator) -> np.ndarray:
+    """Return `degree` random edge numbers, ascending, into each neuron of a layer."""
+    columns = [np.zeros(0, np.int64)]
+    columns += [column * nrows + random_edges(nrows, degree, random) for column in range(ncols)]
+    return np.concatenate(columns)
 
 
 def random_edges(possible: int, count: int, random: np.random.Generator) -> np.ndarray:

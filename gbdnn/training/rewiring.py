@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -33,6 +34,7 @@ __all__ = [
     "RigL",
     "adjustments_named",
     "random_places",
+    "replaced_edges",
     "steepest_places",
 ]
 
@@ -83,7 +85,7 @@ class SET:
         if context.progress >= 1:
             return layers
 
-        def grow(_: int, layer: TrainableLayer, count: int) -> np.ndarray:
+        def grow(_: int, layer: Pattern, count: int) -> np.ndarray:
             return random_places(layer, count, context.random)
 
         return _rewired(layers, self.fraction, grow)
@@ -135,7 +137,7 @@ class RigL:
             return layers
         fraction = self.fraction * (1 + math.cos(math.pi * context.progress / self.until)) / 2
 
-        def grow(k: int, layer: TrainableLayer, count: int) -> np.ndarray:
+        def grow(k: int, layer: Pattern, count: int) -> np.ndarray:
             return steepest_places(layer, count, context.gradient(k))
 
         return _rewired(layers, fraction, grow)
@@ -233,18 +235,31 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
 def _rewired(
     layers: list[TrainableLayer],
     fraction: float,
-    grow: Callable[[int, TrainableLayer, int], np.ndarray],
+    grow: Callable[[int, Pattern, int], np.ndarray],
 ) -> list[TrainableLayer]:
     """Replace the smallest edges of each layer by those of `grow`; other layers are unchanged."""
     for k, layer in enumerate(layers):
-        free = layer.nrows * layer.ncols - layer.nedges
-        if count := min(int(fraction * layer.nedges), free):
-            kept = np.ones(layer.nedges, bool)
-            kept[np.argpartition(np.abs(layer.numbered(layer.weights)), count - 1)[:count]] = False
-            numbers = [layer.compact_numbers[kept], grow(k, layer, count)]
+        weights = layer.numbered(layer.weights)
+        kept, new = replaced_edges(layer, weights, fraction, partial(grow, k))
+        if len(new):
+            numbers = [layer.compact_numbers[kept], new]
             layers[k] = layer.with_edges(np.sort(np.concatenate(numbers, dtype=np.int64)))
         del layer  # frees its memory before the next one is made
     return layers
+
+
+def replaced_edges(
+    layer: Pattern,
+    weights: np.ndarray,
+    fraction: float,
+    grow: Callable[[Pattern, int], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which edges are kept, those of the largest weights, and the numbers of new edges."""
+    kept, free = np.ones(layer.nedges, bool), layer.nrows * layer.ncols - layer.nedges
+    if not (count := min(int(fraction * layer.nedges), free)):
+        return kept, np.zeros(0, np.int64)
+    kept[np.argpartition(np.abs(weights), count - 1)[:count]] = False
+    return kept, grow(layer, count).astype(np.int64)
 
 
 def random_places(layer: Pattern, count: int, random: np.random.Generator) -> np.ndarray:

@@ -50,7 +50,7 @@ def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
         weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
         if weight is None:
             raise ArgumentError(f"{name}: the weight is missing")
-        W = _as_weights(weight, name)
+        W = as_weights(weight, name)
         b = None if bias is None else as_array(bias)
     except GbdnnError:
         raise
@@ -93,12 +93,10 @@ def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:
     return tensors.get(key) if origin is None else origin * mask
 
 
-def _as_weights(weight: Any, name: str) -> Any:
+def as_weights(weight: Any, name: str) -> Any:
     """Return a weight of shape (outputs, inputs) as a matrix of shape (inputs, outputs)."""
     if isinstance(weight, np.ndarray):
         return weight.T
-    if isinstance(weight, gb.Matrix):
-        return weight
     if weight.ndim != 2:
         raise unsupported(f"weight of {name}", f"its shape is {tuple(weight.shape)}")
     if str(weight.layout) == "torch.strided":
