@@ -179,7 +179,6 @@ def test_calls_take_most_threads_of_pytorch_or_helpers(monkeypatch, helped):
     """Blocks, shares of a block, single inputs, and training steps; other threads take helpers."""
     for name in ("SHARE", "HAND_OVER"):
         monkeypatch.setattr(costs, name, 1e-9)
-    monkeypatch.setattr(fused_shares, "_ALONE", 0)
     torch.set_num_threads(3)
     random = np.random.default_rng(0)
     net = gbdnn.Network([random.normal(size=(50, 50)).astype("f4")] * 2)

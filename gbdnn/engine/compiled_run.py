@@ -79,7 +79,7 @@ class FusedInputs:
         fits = 4 * sizes.workers + sizes.waiting // sizes.block
         self._run = CompiledRun(
             net.dtype, [net.infos[0].nrows, *(info.ncols for info in net.infos)], stops,
-            width=sizes.width, threads=sizes.workers, few=int(FEW * sizes.width),
+            width=sizes.width, threads=sizes.workers,
             blocks=min(fits, -(-inputs // self._step) + 9 * sizes.workers + 2),
             leaving=np.array([self._leaving(k) for k in stops]),
             always=plan.facts.deduplicate is True,

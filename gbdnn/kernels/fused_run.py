@@ -96,7 +96,7 @@ class CompiledRun:
 
     def __init__(
         self, dtype: np.dtype, sizes: Sequence[int], stops: Sequence[int], *, width: int,
-        blocks: int, threads: int, few: int = 0, leaving: np.ndarray | None = None,
+        blocks: int, threads: int, leaving: np.ndarray | None = None,
         parents: np.ndarray | None = None, stands: np.ndarray | None = None, always: bool = False,
     ) -> None:  # fmt: skip
         self.threads, self.width, self._dtype, self._stops = threads, width, dtype, list(stops)
@@ -141,7 +141,7 @@ class CompiledRun:
             }  # fmt: skip
         self.record = Record(
             "run", sizes=np.array(sizes, np.int64), stops=np.array(stops, np.int64),
-            windows=windows, neurons=neurons, width=width, stride=self._memory.stride, few=few,
+            windows=windows, neurons=neurons, width=width, stride=self._memory.stride,
             blocks=blocks, threads=threads, memory=self._memory, numbers=np.empty(slots, np.int64),
             unused=unused, unused_count=blocks - threads, heads=self._heads, waiting=self.waiting,
             stands=stands, workers=workers, counters=self.counters, slice=SLICE, **arrays,

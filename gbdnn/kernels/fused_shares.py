@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from functools import partial
-from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedShares", "FusedSingle", "Singles"]
 
-_ALONE = 16  # first calls, without helpers; the median time of as many is kept
-_TRIAL = 8  # calls with helpers, whose time is compared with it
-_PAUSE = 16, 4096  # calls without helpers if those took longer, at first and at most
-
 
 class _Job:
     """Arguments of compiled calls that threads compute together; not thread-safe.
@@ -41,10 +36,6 @@ class _Job:
     Waking helpers takes about as long as a short call, and pays only if others follow. They take
     part in long calls, and if a call begins soon after the last one; PyTorch's threads are often
     awake.
-
-    Where other threads use the cores, a helper may come late or lose its core while the caller
-    waits for its share. If calls with helpers take longer than the first ones, which have none, the
-    next calls do without: each time four times as many, and half as many otherwise.
 
     Parameters
     ----------
@@ -65,41 +56,21 @@ class _Job:
         self.set, self._function = self._record.set, required(dtype)[f"share_{what}"]
         self._count = count
         stay = np.inf if work >= costs.HAND_OVER else 1e-9 * CONSTANTS["STAY"]
-        self._began, self._ended, self._stay = 0.0, -np.inf, stay
-        self._follows, self._pause, self._paused = False, float(_PAUSE[0]), _ALONE
-        self._alone, self._helped = deque[float](maxlen=_ALONE), list[float]()  # seconds of calls
+        self._ended, self._stay = -np.inf, stay
 
     def begin(self) -> bool:
-        """Note the beginning of a call; return whether helpers take part."""
-        self._began = perf_counter()
-        soon = self._began - self._ended <= self._stay
-        self._follows = soon or openmp_team(self._count) is not None
-        if self._paused:
-            self._paused -= self._follows
-            return False
-        return self._follows
+        """Return whether helpers take part in the call that begins."""
+        soon = perf_counter() - self._ended <= self._stay
+        return soon or openmp_team(self._count) is not None
 
     def run(self, *, helped: bool) -> int:
         """Compute the job; return the first counter."""
         together(self._count if helped else 1, self._function, self._record)
         return int(self._counters[0])
 
-    def end(self, *, helped: bool) -> None:
+    def end(self) -> None:
         """Note the end of a call."""
         self._ended = perf_counter()
-        took = self._ended - self._began
-        if not helped:
-            if self._follows:
-                self._alone.append(took)
-            return
-        self._helped.append(took)
-        if len(self._helped) < _TRIAL:
-            return
-        if self._alone and median(self._helped) > median(self._alone):
-            self._paused, self._pause = int(self._pause), min(4 * self._pause, _PAUSE[1])
-        else:
-            self._pause = max(self._pause / 2, _PAUSE[0])
-        self._helped.clear()
 
 
 class FusedShares:
@@ -124,7 +95,6 @@ class FusedShares:
         self._Y, self._Z = (AlignedBlock(neurons, width, dtype) for _ in range(2))
         members = {"Y": self._Y, "Z": self._Z, "stride": self._Y.stride, "layers": self._layers}
         self._job = _Job("block", dtype, count, work, table=table, shares=count, **members)
-        self._is_helped = False
 
     def run(
         self, rows: np.ndarray, largest: float, values: np.ndarray, present: np.ndarray | None
@@ -137,10 +107,12 @@ class FusedShares:
             Number of entries, if `present` is given. None if no thread helps or a feature is larger
             than `largest`: another way has to compute the rows before `end`.
         """
-        self._is_helped = self._job.begin()
         chain, Y, Z = self._chain, self._Y, self._Z
         Y.neurons = chain.layers.neurons(0)
-        if not self._is_helped or not chain.read_dense(Y, 0, rows, np.arange(len(rows))) <= largest:
+        if (
+            not self._job.begin()
+            or not chain.read_dense(Y, 0, rows, np.arange(len(rows))) <= largest
+        ):
             return None
         self._job.set(inputs=len(rows))
         self._job.run(helped=True)
@@ -150,7 +122,7 @@ class FusedShares:
 
     def end(self) -> None:
         """Note the end of a call."""
-        self._job.end(helped=self._is_helped)
+        self._job.end()
 
 
 class FusedSingle:
@@ -202,7 +174,7 @@ class FusedSingle:
             self._job.set(**self._choices[helped])
             self._choice = helped
         faulty = self._job.run(helped=helped)
-        self._job.end(helped=helped)
+        self._job.end()
         out[:] = self._last
         return faulty - 1
 

@@ -185,7 +185,7 @@ def compute_run(chain, X, at, positions, *, answer):
     step, threads = min(n, width), 1 + at % 3
     run = CompiledRun(
         dtype, sizes, stops, width=width, blocks=-(-n // step) + 4 * threads, threads=threads,
-        few=width // 2, **merged if at % 5 else {},
+        **merged if at % 5 else {},
     )  # fmt: skip
     degrees = np.zeros(n, np.int64)
     run.set(degrees=degrees, ids=n)

@@ -140,7 +140,6 @@ struct run {
     real *answer_values;
     // sizes
     int64_t neurons, width, stride;  // of a block
-    int64_t few;  // survivors of a block up to which they are pooled
     int64_t blocks;
     int64_t threads;  // for which pieces are cut
     int64_t merges;  // 0 never, 1 if many inputs are equal, 2 always

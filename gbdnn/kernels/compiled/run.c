@@ -23,7 +23,7 @@ of time, so that Python sees signals while helpers go on. */
 
 enum { LOOKS = 2000 };  // of a thread that waits, before it yields
 
-static const double PASS = 0.1, MOVE = 0.7, WORTH = 0.75, HAND_OVER = 1250, CUT = 10000;  // ns, but WORTH
+static const double WORTH = 0.75, HAND_OVER = 1250;  // share of distinct inputs to merge; ns
 
 static int64_t nanoseconds_of(clockid_t clock)
 {
@@ -101,32 +101,6 @@ static void read_window(struct run *run)
     begin_window(run, WINDOW, pieces);
 }
 
-/* Whether pieces of equal widths save more time than moving the inputs takes. */
-static bool cutting_pays(const struct run *run, int64_t inputs)
-{
-    const int64_t threads = run->threads, first = first_layer(run), last = last_layer(run);
-    if (run->currents > 2 * (inputs / run->width) + 1 + threads)
-        return true;
-    if (run->currents > 8 * threads || threads == 1)
-        return false;
-    int64_t loads[threads], longest = 0;
-    memset(loads, 0, sizeof loads);
-    for (int64_t k = 0; k < run->currents; k++) {
-        int64_t at = 0;
-        for (int64_t n = 1; n < threads; n++)
-            at = loads[n] < loads[at] ? n : at;
-        loads[at] += run->counts[run->current[k]];
-        longest = most(longest, loads[at]);
-    }
-    double each = 0;
-    for (int64_t k = first; k < last; k++)
-        each += (double)run->plan->table[k - run->loaded].edges * run->plan->edge_cost
-                + (double)run->sizes[k + 1] * PASS;
-    const double even = (double)most((inputs + threads - 1) / threads, NARROW);
-    const double moved = (double)inputs * (double)run->sizes[first] * MOVE / (double)threads;
-    return ((double)longest - even) * each > moved + CUT;
-}
-
 /* Into how many shares the layers of the window are divided, if there are few inputs. */
 static int64_t shares_of(const struct run *run, int64_t inputs)
 {
@@ -141,14 +115,15 @@ static int64_t shares_of(const struct run *run, int64_t inputs)
     return run->currents == 1 || run->unused_count > 0 ? shares : 1;
 }
 
-static void sort_current(struct run *run)  // by number of inputs, largest first
+static void put_full_first(struct run *run)  // they need not be moved
 {
-    for (int64_t k = 1; k < run->currents; k++) {
+    int64_t full = 0;
+    for (int64_t k = 0; k < run->currents; k++) {
         const int64_t b = run->current[k];
-        int64_t n = k;
-        for (; n > 0 && run->counts[run->current[n - 1]] < run->counts[b]; n--)
-            run->current[n] = run->current[n - 1];
-        run->current[n] = b;
+        if (run->kept[b] == run->width) {
+            run->current[k] = run->current[full];
+            run->current[full++] = b;
+        }
     }
 }
 
@@ -178,10 +153,8 @@ static void cut_blocks(struct run *run, bool merged)
         begin_window(run, SHARE, shares);
         return;
     }
-    if (!merged)
-        sort_current(run);
-    const bool fits = (inputs + step - 1) / step <= run->unused_count;
-    if (fits && (merged || cutting_pays(run, inputs))) {
+    put_full_first(run);
+    if ((inputs + step - 1) / step <= run->unused_count) {
         for (int64_t at = 0, offset = 0, left = inputs; left > 0; left -= step) {
             run->pieces[count++] = (struct piece){at, offset, least(step, left)};
             for (offset += least(step, left); at < some && offset >= run->kept[run->current[at]]; at++)

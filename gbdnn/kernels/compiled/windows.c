@@ -231,7 +231,7 @@ static void end_window(struct run *run, struct worker *worker, int64_t y, int64_
     }
     if (run->merges)
         mark_inputs(run, y, ncols);
-    if (run->counts[y] > run->few)
+    if (run->counts[y] == run->width)
         finish_block(run, y);
     else
         pour(run, worker, y, ncols);
