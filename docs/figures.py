@@ -18,8 +18,7 @@ from result_figures import STYLE
 
 import gbdnn
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.kernels.full import FULL
-from gbdnn.kernels.reorder import orders
+from gbdnn.kernels.reorder import orders, reordered
 from gbdnn.runtime.topology import described
 
 FOLDER = Path(__file__).parent / "_static"
@@ -68,7 +67,8 @@ def compaction() -> Figure:
 def order() -> Figure:
     """Draw which neurons the first hundred of a layer read, before and after reordering."""
     net = gbdnn.gallery.radixnet(NEURONS, 12)
-    before, after = net[3].weights, FULL.prepare(net[3], *orders(net)[3:5]).W
+    before, (columns, _) = net[3].weights, reordered(net[3], *orders(net)[3:5])
+    after = columns.matrix(transposed=True)
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     for axes, W, title in zip(
         figure.subplots(1, 2, sharey=True), (before, after), ("as it is", "reordered"), strict=True

@@ -7,8 +7,7 @@
 Rows of Y are inputs, columns are neurons. A layer is computed by the sparse kernel
 (`gbdnn.kernels.sparse`, many inputs as one sparse matrix) or a block kernel
 (`gbdnn.kernels.full` or `gbdnn.kernels.fused`, blocks of inputs, several consecutive layers),
-whichever the cost model expects to be faster. `gbdnn.engine.run` computes windows of layers and
-regroups inputs between them.
+whichever the cost model expects to be faster. `gbdnn.engine.run` takes inputs through the layers.
 
 J. Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, equations 1 to 4.
 """
@@ -114,8 +113,7 @@ def infer(
         sparse kernel. ``"lagraph"`` makes LAGraph's GraphBLAS calls on all inputs at once; it takes
         neither `memory` nor ``deduplicate=True``.
     deduplicate : {"auto", True, False}, default "auto"
-        Whether to compute inputs with bitwise equal activations only once. Without compiled
-        kernels, all inputs are computed.
+        Whether to compute inputs with bitwise equal activations only once.
     memory : int or str, default "512MiB"
         Budget in bytes, or with a unit, on top of weights, features and result. Networks on disk
         are streamed within it. The peak may exceed it by half.

@@ -12,7 +12,7 @@ from covering import covering
 from hypothesis import settings
 
 import gbdnn
-from gbdnn.kernels import blocks, costs
+from gbdnn.kernels import costs
 from gbdnn.kernels.compiled import loading
 from gbdnn.runtime import machine as machine_module
 from gbdnn.runtime.first_use import gb
@@ -71,22 +71,18 @@ def regrouped(patch):
 
 
 def narrow(patch):
-    """Blocks of 16 inputs, which are regrouped after every layer; the dead are dropped at once."""
+    """Blocks of few inputs, which are regrouped after every layer; the dead are dropped at once."""
     regrouped(patch)
     patch.setattr("gbdnn.engine.run.is_stop", lambda *_, **__: True)
-    patch.setattr(costs, "block_width", lambda *_: 16)
+    patch.setattr(costs, "panel_width", lambda *_: 16)
+    patch.setattr(costs, "block_rows", lambda *_: 40)
     patch.setattr(costs, "fused_width", lambda *_: 16)
     patch.setattr(costs, "MOVE_ROW", 0.0)
-    patch.setattr(costs, "gather", lambda *_: 0.0)
+    patch.setattr(costs, "MOVE_FULL", 0.0)
 
 
 def reordered(patch):
     patch.setattr(costs, "reordering_pays", lambda _: True)
-
-
-def unaligned(patch):
-    """Memory for GraphBLAS is not aligned."""
-    patch.setattr(blocks, "_posix_memalign", lambda: None)
 
 
 def eager(patch):
@@ -165,7 +161,6 @@ CONFIGURATIONS = {
     "full, narrow, reordered, five threads": (
         {"engine": "full", "nthreads": 5}, [narrow, reordered],
     ),
-    "full, not aligned": ({"engine": "full"}, [narrow, unaligned]),
     "auto, changing kernels": ({}, [narrow, reordered, eager]),
     "graphblas, changing kernels": ({"engine": "graphblas"}, [narrow, reordered, eager]),
     "sparse, small batches": ({"engine": "sparse", "memory": 60_000}, []),

@@ -83,18 +83,6 @@ class Answer:
             self._keep(rows)
         self.note(rows.nvals, rows.nrows)
 
-    def write(self, chain: Any, Y: Any, *, droppable: bool) -> None:
-        """Add the inputs of a block after the chain's last layer."""
-        if self._may_be_dense and not self._elements and not self._to_array:
-            some = Y.filled[::16]
-            self._to_array = dense_pays(max(some.size, 1), int(np.count_nonzero(some != 0)))
-        if self._to_array:
-            self.note(chain.write(Y, *self.arrays()), len(Y.inputs))
-            self._written.append(Y.inputs)
-        else:
-            for rows in chain.rows(Y, chain.layers.stop, droppable=droppable):
-                self.add(rows)
-
     @property
     def is_array(self) -> bool:
         """Whether rows are written to arrays."""

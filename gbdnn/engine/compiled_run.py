@@ -22,7 +22,6 @@ from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.overflow import non_finite
-from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class FusedInputs:
         """Let the blocks at a place leave as sparse rows, if that is required or pays."""
         k, run, watch = self._stops[place], self._run, self._watch
         blocks = [run.block(y, self._layers[k].info.nrows) for y in run.at(place)]
-        if not self._plan.leaves(self._layers[k].info, blocks):
+        if not self._plan.leaves(k, blocks):
             run.set(asked=1)
             return False
         chain: Any = self._loader.around(k - 1).chain  # which has put the neurons in order
@@ -195,17 +194,11 @@ class FusedInputs:
         """Return the density of blocks before layer `k` from which they surely stay."""
         if k == len(self._layers):
             return 0.0
-        info, inputs = self._layers[k].info, 1 << 20
-        only, in_blocks = self._plan.only(info), FUSED.cost(info, inputs, 0)
+        only = self._plan.only(self._layers[k].info)
         if only is not None:
             return 2.0 * only
-        density, elements = 1.0, inputs * info.nrows
-        while density > 1 / info.nrows:
-            entries = density * elements
-            if 2 * (SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries) < in_blocks:
-                break
-            density /= 2
-        return 2 * density
+        limit = max(1.0, self._plan.limit(k, 1 << 20, is_sparse=False))
+        return 2 * limit / self._layers[k].info.nrows
 
     def _report(self) -> None:
         """Tell what was computed since the last call."""
@@ -234,9 +227,11 @@ def unchecked(chain: FusedChain) -> FusedChain:
 
 
 def read_parts(
-    source: Any, first: int, step: int, workers: int, nbytes: float
+    source: Any, first: int, step: int, workers: int, nbytes: float, *, as_sparse: bool = False
 ) -> tuple[list[Any], int, int]:
     """Read rows of a source from row `first` on, in about `nbytes` bytes.
+
+    With `as_sparse`, the rows of arrays become sparse.
 
     Returns
     -------
@@ -244,7 +239,7 @@ def read_parts(
     part, last : int
         Rows of each part but the last one, a multiple of `step`; and the end of the rows.
     """
-    rest, dense = source.nrows - first, source.dense_rows
+    rest, dense = source.nrows - first, None if as_sparse else source.dense_rows
     if isinstance(source, SparseRows):
         return [source.sparse_rows(first, source.nrows)], -(-rest // step) * step, source.nrows
     if dense is not None and source.is_as_is:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.reorder import inverse, orders
 from gbdnn.runtime.threads import engaged, restored, unbind
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gbdnn.engine.plan import Plan
-    from gbdnn.kernels.kernel import BlockKernel, LayerPlan
+    from gbdnn.kernels.fused import FusedKernel
+    from gbdnn.kernels.kernel import LayerPlan
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
@@ -31,7 +33,7 @@ _LAYOUTS = 2  # kept per network, apart from that of narrow blocks, which layers
 class Loaded(NamedTuple):
     """Consecutive layers in memory, starting with layer `first` of the network.
 
-    ``chain`` computes them on blocks; it is None if only the sparse kernel runs.
+    ``chain`` is the fused kernel's; it is None if that does not run.
     """
 
     first: int
@@ -85,10 +87,10 @@ class Loader:
     def _load(self, at: int, nthreads: int) -> Loaded:
         start, stop = (*self._starts, len(self._net))[at : at + 2]
         part = self._net if len(self._starts) == 1 else self._net[start:stop]
-        plan, kernel = self._plan, self._plan.block_kernel
+        plan, kernel = self._plan, FUSED
         with restored(), engaged(nthreads):
             part = part.loaded()
-            if kernel is None:
+            if plan.kernel != kernel.name:
                 return Loaded(start, part, None)
             made = layout_of(part, kernel, reordered=plan.reorders, wide=plan.is_wide)
         if part is self._net:  # kept with its layout
@@ -113,12 +115,12 @@ class Layout(NamedTuple):
     cache: dict[Any, Any]
 
 
-def layout_of(net: Network, kernel: BlockKernel, *, reordered: bool, wide: bool) -> Layout:
+def layout_of(net: Network, kernel: FusedKernel, *, reordered: bool, wide: bool) -> Layout:
     """Return a layout from the network's cache, which keeps those that were made last."""
     return net.prepared(_layout, kernel, reordered, wide, most=_LAYOUTS)
 
 
-def _layout(net: Network, kernel: BlockKernel, reordered: bool, wide: bool) -> Layout:
+def _layout(net: Network, kernel: FusedKernel, reordered: bool, wide: bool) -> Layout:
     order = orders(net) if reordered else [None] * (len(net) + 1)
     weights = [
         kernel.prepare(layer, order[k], order[k + 1], wide=wide) if kernel.is_exact(layer) else None

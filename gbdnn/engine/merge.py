@@ -12,21 +12,18 @@ on GPU", ICPP 2023.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.kernels.equality import Equality, factors
+from gbdnn.kernels.fused_run import factors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gbdnn.arrays.sparse_rows import SparseRows
 
 __all__ = ["Merged"]
 
 _WORTH = 0.75  # share of distinct inputs up to which merging pays
-_FIRST = 8  # blocks sampled before all of them are fingerprinted
 
 
 class Merged:
@@ -55,26 +52,6 @@ class Merged:
             root = root[root]
         return root
 
-    def columns(self, blocks: Sequence[Any], threads: int) -> list[np.ndarray] | None:
-        """Merge equal inputs of blocks at the same layer, and return the columns of each to keep.
-
-        The result is None if all columns are kept, also because merging does not pay.
-        """
-        equality = Equality(blocks, threads)
-        for count in (min(_FIRST, len(blocks)), len(blocks)):  # sample some blocks first
-            first, distinct = _first_of_equal(equality.marks(count))
-            if distinct > _WORTH * len(first) and not self._always:
-                return None
-        repeats = np.flatnonzero(first != np.arange(len(first)))
-        gone = repeats[equality.pairs(repeats, first[repeats])]
-        if not len(gone):
-            return None
-        stays = np.ones(len(first), bool)
-        stays[gone] = False
-        ids = np.concatenate([Y.inputs for Y in blocks])
-        self._merge(ids[gone], ids[first[gone]])
-        return [np.flatnonzero(stays[a:b]) for a, b in pairwise(equality.starts)]
-
     def rows(self, rows: SparseRows) -> SparseRows:
         """Merge equal rows; return the remaining ones."""
         if not rows.nrows or (_distinct(rows) > _WORTH * rows.nrows and not self._always):
@@ -91,12 +68,6 @@ class Merged:
     def _merge(self, gone: np.ndarray, into: np.ndarray) -> None:
         self._parent[gone] = into
         np.add.at(self.weights, into, self.weights[gone])
-
-
-def _first_of_equal(marks: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return positions of the first equal mark for each mark, and the number of distinct marks."""
-    _, first, which = np.unique(marks, return_index=True, return_inverse=True)
-    return first[which], len(first)
 
 
 def _distinct(rows: SparseRows) -> int:

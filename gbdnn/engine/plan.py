@@ -16,7 +16,7 @@ from gbdnn.arrays.checks import rows_within
 from gbdnn.arrays.sources import dense_pays
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs, lagraph
-from gbdnn.kernels.blocks import AlignedBlock, Buffers, sample
+from gbdnn.kernels.blocks import AlignedBlock, sample
 from gbdnn.kernels.compiled.loading import available as is_compiled
 from gbdnn.kernels.compiled.loading import of_any_processor, required
 from gbdnn.kernels.full import FULL
@@ -141,15 +141,16 @@ def sizes(
     if kernel is None:
         most = max(i.ncols if i.revives else min(i.ncols, i.edges) for i in net.infos)
         return found._replace(enough=parts * entry * most)
-    count, kind = kernel.at_once, kernel.block
-    width, step = kernel.width(neurons, dtype.itemsize, inputs, threads), kind.step(dtype)
+    count, step = kernel.at_once, kernel.step(dtype)
+    width = kernel.width(neurons, dtype.itemsize, inputs, threads)
     row = parts * count * neurons * dtype.itemsize
     fits = rows_within(memory, row, f"inputs x {neurons} neurons", least=step, most=width)
-    if fits < width or count * kind.size(neurons, width, dtype) > working:
-        width = ((fits // step - 1) | 1) * step  # an odd number needs no padding
-    edges = max(info.edges for info in net.infos)
-    workers, inner = kernel.threads(threads, -(-inputs // width), width, edges)
-    block = kind.size(neurons, width, dtype)
+    if fits < width or count * kernel.size(neurons, width, dtype) > working:
+        width = fits // step * step
+    while width > step and count * kernel.size(neurons, width, dtype) > working:
+        width -= step
+    workers, inner = kernel.threads(threads, -(-inputs // width))
+    block = kernel.size(neurons, width, dtype)
     workers = max(1, min(workers, working // (count * block)))
     waiting = working - count * workers * block
     if net.in_memory:
@@ -293,14 +294,14 @@ class Plan(NamedTuple):
     @property
     def reorders(self) -> bool:
         """Whether neurons are reordered."""
-        regroups = not self.is_single_window and self.kernel != SPARSE.name
+        regroups = not self.is_single_window and self.kernel == FUSED.name
         return regroups and costs.reordering_pays(self.facts.inputs)
 
     @property
     def is_wide(self) -> bool:
         """Whether weights are prepared for wide blocks."""
-        width, kernel = min(self.sizes.width, self.facts.inputs), self.block_kernel
-        return kernel is not None and kernel.is_wide(width, self.facts.net.dtype.itemsize)
+        width = min(self.sizes.width, self.facts.inputs)
+        return self.kernel == FUSED.name and FUSED.is_wide(width, self.facts.net.dtype.itemsize)
 
     # Rules for inputs that survive
 
@@ -312,9 +313,9 @@ class Plan(NamedTuple):
 
     @property
     def merges(self) -> bool:
-        """Whether equal inputs are merged, which takes compiled code."""
-        facts, regroups = self.facts, not (self.is_single_window or self.kernel == lagraph.NAME)
-        return bool(facts.deduplicate) and facts.is_compiled and regroups
+        """Whether equal inputs are merged."""
+        regroups = not (self.is_single_window or self.kernel == lagraph.NAME)
+        return bool(self.facts.deduplicate) and regroups
 
     def is_sparse(self, k: int, inputs: int, entries: float, *, dense: bool = False) -> bool:
         """Whether the sparse kernel computes layer `k` of rows with `entries` entries in total.
@@ -336,33 +337,36 @@ class Plan(NamedTuple):
             entries += costs.new_entries(inputs, entries, info.edges, *info.shape)
         return as_rows < in_blocks + costs.CONVERT * entries
 
-    def most_entries_each(self, k: int, inputs: int) -> float:
-        """Return the entries per input up to which the sparse kernel computes layer `k`."""
+    def limit(self, k: int, inputs: int, *, is_sparse: bool) -> float:
+        """Return the entries per input up to which the sparse kernel computes layer `k`.
+
+        Without `is_sparse`, inputs are in blocks, which they leave if they have fewer entries.
+        """
         info = self.facts.net.infos[k]
         if self.only(info) is not None:
             return math.inf if self.only(info) else -1.0
         low, high = 0.0, float(info.nrows)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            is_sparse = self.is_sparse(k, inputs, middle * inputs)
-            low, high = (middle, high) if is_sparse else (low, middle)
-        return high
+            entries = middle * inputs
+            pays = (self.is_sparse if is_sparse else self.leaving_pays)(k, inputs, entries)
+            low, high = (middle, high) if pays else (low, middle)
+        return high if is_sparse else low
 
-    def leaves(self, info: LayerInfo, blocks: Sequence[Any]) -> bool:
-        """Whether blocks before a layer become sparse rows: required, or much cheaper."""
-        only, kernel = self.only(info), self.block_kernel
-        if only is not None or kernel is None:
-            return bool(only)
+    def leaving_pays(self, k: int, inputs: int, entries: float) -> bool:
+        """Whether sparse rows are much cheaper than blocks before layer `k`."""
+        info, kernel = self.facts.net.infos[k], self.block_kernel
+        as_rows = SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries
+        return kernel is not None and 2 * as_rows < kernel.cost(info, inputs, entries)
+
+    def leaves(self, k: int, blocks: Sequence[Any]) -> bool:
+        """Whether blocks before layer `k` become sparse rows: required, or much cheaper."""
+        only = self.only(self.facts.net.infos[k])
+        if only is not None:
+            return only
         some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
         entries = np.count_nonzero(some != 0) / max(some.size, 1) * inputs * blocks[0].neurons
-        as_rows = SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries
-        return bool(2 * as_rows < kernel.cost(info, inputs, entries))
-
-    def buffers(self) -> Buffers:
-        """Return the memory pool of the run's blocks."""
-        kernel, net, sizes = self.block_kernel, self.facts.net, self.sizes
-        shape = (net.neurons, sizes.width) if kernel and kernel.one_shape else None
-        return Buffers(net.dtype, sizes.working, kernel.block if kernel else AlignedBlock, shape)
+        return self.leaving_pays(k, inputs, entries)
 
     # What is shown
 
@@ -494,10 +498,17 @@ def choose(facts: Facts) -> Plan:
     Raises
     ------
     ArgumentError
-        `memory` is too small.
+        `memory` is too small, or LAGraph's operations would have to keep to it or merge inputs.
     """
     net, inputs, kernel = facts.net, facts.inputs, BLOCK_KERNELS.get(facts.engine)
     if facts.engine == lagraph.NAME or (facts.engine in _CHOOSE and not facts.has_library):
+        if facts.deduplicate is True or facts.memory != MEMORY:
+            what = "deduplicate" if facts.memory == MEMORY else "memory"
+            why = "" if facts.engine == lagraph.NAME else "; this installation has no compiled code"
+            raise ArgumentError(
+                f"{what}= cannot be combined with engine='lagraph', which computes all inputs at"
+                f" once{why}"
+            )
         return Plan(facts, lagraph.NAME, False, Sizes((0,), inputs or 1, 1, facts.threads, 0, 0, 0))
     if facts.engine in _CHOOSE:
         all_run = facts.engine == "auto" and facts.is_compiled

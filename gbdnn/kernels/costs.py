@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from gbdnn.kernels.blocks import padded
 from gbdnn.runtime.machine import machine
 
 if TYPE_CHECKING:
@@ -26,17 +25,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "accelerating_pays",
-    "block_width",
+    "block_rows",
     "dense_layer_pays",
     "direct_width",
     "full_layer",
     "fused_layer",
     "fused_width",
-    "gather",
-    "inner_threads",
     "is_wide",
     "new_entries",
+    "padded",
     "panel_rows",
+    "panel_width",
     "part_rows",
     "reordering_pays",
     "sharing_threads",
@@ -74,13 +73,11 @@ SPEEDS = {
 
 PASS = 0.1  # reading or writing an element in the caches
 FULL_CALL = 25_000.0  # call overhead of a layer in the full kernel
-SPARSE_CALL = 60_000.0  # the same in the sparse kernel, and for compaction in the full kernel
+SPARSE_CALL = 60_000.0  # the same in the sparse kernel
 PART = 1e5  # least work of a layer for a part of the rows in the sparse kernel
 PART_ROWS = 500  # of a part: its activations stay in the caches, and calls take little time
-FIND = 0.15  # test whether an input is alive, per element, in the full kernel
 MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
 MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge of a graph
-RECUT = 300_000.0  # recutting blocks, apart from moving activations
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
 PANEL_EDGES = 18  # edges of a neuron in the best panel, with 32 KiB of first-level cache
@@ -103,13 +100,12 @@ SHARED_LINES = 4  # cache lines of inputs up to which threads divide the neurons
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
 HAND_OVER = 200_000.0  # work from which a second thread helps
 
-CALLERS = 4  # threads that call GraphBLAS or NumPy at the same time; more wait for Python's lock
-INNER = 100_000.0  # product from which threads within it help
-GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock
+CALLERS = 4  # threads that read features in Python at the same time; more wait for its lock
 
-BLOCK_BYTES = 5 << 18  # 1.25 MiB; input and output of a product share the caches
-WIDEST = 240  # wider blocks gain nothing
-NARROWEST_COMFORTABLE = 48  # below, columns are too short for vectorised loops
+BLOCK_ROWS = 1000  # of a block in the full kernel: wider ones are compacted to full panels
+PANEL_BYTES = 5 << 18  # 1.25 MiB; input and output of a product share the caches
+WIDEST = 240  # inputs of a panel; wider ones gain nothing
+NARROWEST = 48  # below, columns are too short for vectorised loops
 FUSED_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
 SINGLE_SHARE = 1 / 4  # of the third-level cache, which others use, too
 
@@ -231,23 +227,30 @@ def part_rows(work: float, inputs: int, nthreads: int) -> int:
     return -(-inputs // (threads * rounds))
 
 
-def gather(neurons: int, inputs: int, alive: int) -> float:
-    """Return the time to find the inputs alive and move them to a pool, in ns."""
-    return neurons * (inputs * FIND + alive * MOVE_FULL) + SPARSE_CALL
+def block_rows(inputs: int, nthreads: int) -> int:
+    """Return the inputs of a block in the full kernel.
+
+    Threads have equally many blocks, of about `BLOCK_ROWS` inputs, but at least `NARROWEST`.
+    """
+    threads = max(1, min(nthreads, -(-inputs // NARROWEST)))
+    rounds = max(1, round(inputs / (threads * BLOCK_ROWS)))
+    return max(1, -(-inputs // (threads * rounds)))
 
 
-def block_width(neurons: int, itemsize: int, inputs: int) -> int:
-    """Return the number of inputs per block for layers of up to `neurons` neurons.
+def panel_width(neurons: int, itemsize: int) -> int:
+    """Return the number of inputs per panel for layers of up to `neurons` neurons.
 
-    A block has about 1.25 MiB and 48 to 240 inputs (16, if 48 inputs exceed it). Few inputs are
-    divided into at least four blocks if none is narrower than 48.
+    A panel has about 1.25 MiB and 48 to 240 inputs (16, if 48 inputs exceed it).
     """
     column = max(neurons, 1) * itemsize
-    if 16 * column > BLOCK_BYTES:
+    if 16 * column > PANEL_BYTES:
         return 16
-    fitting = min(max(BLOCK_BYTES // column, NARROWEST_COMFORTABLE), WIDEST)
-    shared_out = max(-(-inputs // 4), NARROWEST_COMFORTABLE)
-    return min(padded(min(fitting, shared_out, inputs)), WIDEST)
+    return padded(min(max(PANEL_BYTES // column, NARROWEST), WIDEST))
+
+
+def padded(inputs: int) -> int:
+    """Return the smallest odd multiple of 16 that is at least `inputs`."""
+    return (inputs + 15) // 32 * 32 + 16
 
 
 def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
@@ -270,23 +273,6 @@ def direct_width(itemsize: int) -> int:
     of a narrow block stays in the second-level cache from layer to layer.
     """
     return 4 * 64 // itemsize
-
-
-def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:
-    """Divide `nthreads` into concurrent blocks and threads within each product.
-
-    Concurrent blocks never wait for each other, but their calls compete for Python's lock. They are
-    limited by `blocks` and by the fraction of a layer's time that holds the lock; the remaining
-    threads are used within products, unless these are so short that waiting for them takes longer.
-
-    Returns
-    -------
-    workers, inner : int
-        Their product is at most `nthreads`.
-    """
-    product = width * edges * speeds().full
-    workers = max(1, min(nthreads, CALLERS, blocks, int((FULL_CALL + product) / GIL)))
-    return workers, max(1, nthreads // workers) if product >= INNER else 1
 
 
 def reordering_pays(inputs: int) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled.table import prepare, prepare_dense, prepare_panels, prepare_rows
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.kernel import BlockKernel
@@ -23,7 +24,7 @@ from gbdnn.kernels.reorder import reordered
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.table import FusedLayer
-    from gbdnn.kernels.kernel import Chain, ChainLayers
+    from gbdnn.kernels.kernel import ChainLayers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
@@ -33,12 +34,24 @@ __all__ = ["FUSED", "FusedKernel"]
 class FusedKernel(BlockKernel):
     """Sums in registers, in compiled code."""
 
-    name, is_compiled, one_shape = "fused", True, True
-    at_once, stops = 4, (6, 10, 14, 20)
+    name, is_compiled, at_once = "fused", True, 4
+    stops = (6, 10, 14, 20)
 
     def width(self, neurons: int, itemsize: int, inputs: int, threads: int) -> int:
         """Return the number of inputs per block for layers of up to `neurons` neurons."""
         return costs.fused_width(neurons, itemsize, inputs, threads)
+
+    def step(self, dtype: np.dtype) -> int:
+        """Return the least number of inputs of a block."""
+        return AlignedBlock.step(dtype)
+
+    def size(self, neurons: int, width: int, dtype: np.dtype) -> int:
+        """Return the size of a block in bytes."""
+        return AlignedBlock.size(neurons, width, dtype)
+
+    def threads(self, nthreads: int, blocks: int) -> tuple[int, int]:
+        """Divide threads into concurrent blocks and threads within each product."""
+        return min(nthreads, blocks), 1
 
     def is_wide(self, width: int, itemsize: int) -> bool:
         """Whether weights are prepared in panels."""
@@ -63,7 +76,7 @@ class FusedKernel(BlockKernel):
             found = layer.prepared(_any_width) if rows is None else _prepared(given, layer)
         return found
 
-    def chain(self, layers: ChainLayers) -> Chain:
+    def chain(self, layers: ChainLayers) -> FusedChain:
         """Return consecutive layers."""
         return FusedChain(layers)
 

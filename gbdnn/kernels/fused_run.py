@@ -12,7 +12,6 @@ from gbdnn.kernels.blocks import AlignedBlock, scratch
 from gbdnn.kernels.compiled.graphblas import contexts, handle, with_graphblas
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, address
-from gbdnn.kernels.equality import factors
 from gbdnn.kernels.together import in_slices
 from gbdnn.runtime.first_use import complete
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.fused_chain import FusedChain
 
-__all__ = ["CompiledRun", "Piece", "WaitingBlock"]
+__all__ = ["CompiledRun", "Piece", "WaitingBlock", "factors"]
 
 SLICE = 30_000_000  # ns of a compiled call, which cannot be interrupted
 SHARED = 64  # most inputs whose layers are divided among threads
@@ -158,11 +157,11 @@ class CompiledRun:
         self, chain: FusedChain, unchecked: FusedChain | None = None, largest: float = 0
     ) -> None:
         """Take the layers of a chain; those without checks for features up to `largest`."""
-        layers, plans = chain.layers, [(unchecked or chain).plan_of(tidy=True)]
+        layers, plans = chain.layers, [(unchecked or chain).plan]
         bits = np.array([largest, np.inf], self._dtype).view(f"i{self._dtype.itemsize}").tolist()
         position = layers.position(layers.first) if layers.first else None
         self.set(
-            plan=plans[0], checked=chain.plan_of(tidy=True), loaded=layers.first,
+            plan=plans[0], checked=chain.plan, loaded=layers.first,
             loaded_end=layers.stop, positions=position,
             largest=bits[0], infinite=bits[1],
         )  # fmt: skip
@@ -314,3 +313,12 @@ def _rows(given: SparseRows | np.ndarray | gb.Matrix, dtype: np.dtype) -> Record
         columns=np.ascontiguousarray(given.columns, np.uint64),
         values=np.ascontiguousarray(values, dtype), value_step=int(not given.is_iso),
     )  # fmt: skip
+
+
+def factors(count: int) -> np.ndarray:
+    """Return pseudo-random odd numbers (splitmix64), so that sums of a few differ."""
+    with np.errstate(over="ignore"):
+        found = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        found = (found ^ np.right_shift(found, 30)) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ np.right_shift(found, 27)) * np.uint64(0x94D049BB133111EB)
+    return (found ^ np.right_shift(found, 31)) | np.uint64(1)

@@ -1,7 +1,7 @@
 """Interfaces of kernels.
 
 The sparse kernel computes a layer for all inputs as one sparse matrix. A *block kernel* computes
-blocks, dense activations of a group of inputs; a `Chain` computes consecutive layers on a block.
+blocks, dense activations of a group of inputs.
 """
 
 from __future__ import annotations
@@ -9,22 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import AlignedBlock
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
 
-    from gbdnn.arrays.sparse_rows import SparseRows
-    from gbdnn.kernels.blocks import Block, Buffers
-    from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
 __all__ = [
     "BlockKernel",
-    "Chain",
     "ChainLayers",
     "Kernel",
     "LayerPlan",
@@ -51,22 +44,13 @@ class BlockKernel(Kernel, Protocol):
     Attributes
     ----------
     is_compiled : bool
-        Whether it is compiled code, which also takes blocks through a single window.
-    block : type
-        Type of its blocks.
-    one_shape : bool
-        Whether all blocks of a run have the same shape.
+        Whether it is compiled for the processor, and also takes blocks through a single window.
     at_once : int
         Blocks that a thread holds at the same time.
-    stops : tuple of int
-        Layers before which the first windows end.
     """
 
     is_compiled: bool = False
-    block: type[Block | AlignedBlock] = AlignedBlock
-    one_shape: bool = False
     at_once: int = 5
-    stops: tuple[int, ...] = (3, 5, 8, 12, 18)
 
     def is_exact(self, info: LayerInfo) -> bool:
         """Whether initialising with the bias gives the layer's rule."""
@@ -74,27 +58,15 @@ class BlockKernel(Kernel, Protocol):
 
     def width(self, neurons: int, itemsize: int, inputs: int, threads: int) -> int:
         """Return the number of inputs per block for layers of up to `neurons` neurons."""
-        return costs.block_width(neurons, itemsize, inputs)
 
-    def is_wide(self, width: int, itemsize: int) -> bool:
-        """Whether weights are prepared for wide blocks."""
-        return False
+    def step(self, dtype: np.dtype) -> int:
+        """Return the least number of inputs of a block."""
 
-    def threads(self, nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:
+    def size(self, neurons: int, width: int, dtype: np.dtype) -> int:
+        """Return the size of a block in bytes."""
+
+    def threads(self, nthreads: int, blocks: int) -> tuple[int, int]:
         """Divide threads into concurrent blocks and threads within each product."""
-        return min(nthreads, blocks), 1
-
-    def prepare(
-        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, /, *,
-        wide: bool = False,
-    ) -> Any:  # fmt: skip
-        """Return the weights in the kernel's layout, with neurons in the given order.
-
-        The results do not depend on `wide` (`costs.is_wide`), to the bit.
-        """
-
-    def chain(self, layers: ChainLayers, /) -> Chain:
-        """Return consecutive layers with prepared weights."""
 
 
 def starts_at_bias(info: LayerInfo) -> bool:
@@ -160,65 +132,3 @@ class ChainLayers:
     def position(self, k: int) -> np.ndarray | None:
         """Return the rows of the neurons in a block before layer `k`; None if in natural order."""
         return self.positions[k - self.first] if k < self.stop else None
-
-
-class Chain(Protocol):
-    """Consecutive layers that are computed on blocks; shared by threads.
-
-    Layers are identified by their numbers in the network.
-    """
-
-    name: str
-    """Name of the kernel."""
-    layers: ChainLayers
-
-    def block(self, buffers: Buffers, k: int, width: int) -> Any:
-        """Return a block from the pool for `width` inputs before layer `k`."""
-
-    def read(self, Y: Any, k: int, rows: SparseRows) -> None:
-        """Fill a block before layer `k` with sparse rows."""
-
-    def read_dense(self, Y: Any, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
-        """Fill a block before layer `k` with rows of an array.
-
-        Return the largest magnitude: infinite or NaN if a value is not finite, 0 if the kernel does
-        not compute it.
-        """
-
-    def run(
-        self, Y: Any, first: int, stop: int, buffers: Buffers, *, tidy: bool,
-        counts: np.ndarray | None, stands: np.ndarray | None,
-    ) -> Any:  # fmt: skip
-        """Return a block after layers `first` to `stop` (exclusive); `Y` is consumed.
-
-        Inputs without entries are dropped if this saves time.
-
-        Parameters
-        ----------
-        buffers : Buffers
-            Pool of blocks.
-        tidy : bool
-            Whether to drop droppable inputs without entries after the last layer (the full kernel:
-            only if there are many).
-        counts : ndarray of int64, shape (stop - first, 5), optional
-            Statistics to increment per layer: inputs computed and, with `stands`, distinct live
-            inputs, live inputs, entries, and clock ticks.
-        stands : ndarray of int64, optional
-            Number of inputs that each id represents.
-
-        Raises
-        ------
-        NonFiniteError
-        """
-
-    def rows(self, Y: Any, k: int, *, droppable: bool) -> Iterator[SparseRows]:
-        """Yield a block's inputs before layer `k` as sparse rows, some at a time.
-
-        With `droppable`, inputs without entries are omitted.
-        """
-
-    def write(self, Y: Any, values: np.ndarray, present: np.ndarray | None) -> int:
-        """Write a block's inputs to the rows ``Y.inputs`` of C-ordered arrays.
-
-        ``present`` is set to the mask of nonzero values. Return their number.
-        """

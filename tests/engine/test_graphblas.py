@@ -11,6 +11,7 @@ WITHOUT = """
 import sys
 sys.modules["numba"] = sys.modules["llvmlite"] = None
 import warnings
+from itertools import product
 warnings.simplefilter("error", RuntimeWarning)
 import numpy as np
 import gbdnn
@@ -43,6 +44,13 @@ np.testing.assert_array_equal(Y.to_dense(fill_value=0), wanted)
 np.testing.assert_array_equal(graph.propagate(A, X, hops=2, engine="graphblas"), A @ A @ X)
 outcome = challenge.run(challenge.generate(1024, 6, inputs=100), engine="graphblas")
 assert outcome.check == "PASSED" and {*outcome.kernels} == {"lagraph"}, outcome
+for engine, given in product(("auto", "graphblas"), ({"memory": "1MiB"}, {"deduplicate": True})):
+    try:
+        gbdnn.infer([W, W], X, bias=-0.25, engine=engine, **given)
+    except gbdnn.errors.ArgumentError as error:
+        assert str(error).startswith(*given), error
+    else:
+        raise AssertionError
 try:
     gbdnn.infer([W, W], X, bias=-0.25, engine="sparse")
 except gbdnn.errors.MissingPackageError as error:

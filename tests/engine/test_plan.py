@@ -140,11 +140,12 @@ def test_networks_on_disk():
     assert f"{len(plan.sizes.starts)} groups of layers" in repr(plan)
 
 
-def test_without_compiled_kernels_no_inputs_are_merged(monkeypatch):
+def test_inputs_are_merged_without_kernels_for_the_processor(monkeypatch):
     net = network(CASE.layers)
     assert gbdnn.plan(net, CASE.X, deduplicate=True).merges
     uncompiled(monkeypatch)
-    assert not gbdnn.plan(net, CASE.X, deduplicate=True).merges
+    plan = gbdnn.plan(net, CASE.X, deduplicate=True)
+    assert (plan.kernel, plan.merges) == ("full", True)
 
 
 def test_the_table():

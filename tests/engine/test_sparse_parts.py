@@ -11,7 +11,8 @@ from oracles import case, dense_layer
 
 import gbdnn
 from gbdnn.arrays import answer, sparse_rows
-from gbdnn.kernels import costs, sparse_parts
+from gbdnn.engine import graphblas_run
+from gbdnn.kernels import costs, parts
 from gbdnn.runtime.machine import machine
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
@@ -43,11 +44,9 @@ def test_parts_of_rows_on_threads(nthreads, deduplicate, monkeypatch):
 @pytest.mark.parametrize("watched", [False, True])
 def test_calls_return_to_python_and_go_on(nthreads, watched, monkeypatch):
     """After every layer here, so that a signal would be seen."""
-    calls, call = [], sparse_parts.SparseParts.compute
-    monkeypatch.setattr(sparse_parts, "_SLICE", 0)
-    monkeypatch.setattr(
-        sparse_parts.SparseParts, "compute", lambda self: calls.append(self) or call(self)
-    )
+    calls, call = [], parts.Parts.compute
+    monkeypatch.setattr(parts, "_SLICE", 0)
+    monkeypatch.setattr(parts.Parts, "compute", lambda self: calls.append(self) or call(self))
     options = {"engine": "sparse", "nthreads": nthreads, "deduplicate": False}
     records = []
     watch = {"callback": records.append} if watched else {}
@@ -94,7 +93,9 @@ def test_large_answers_are_copied_as_they_arrive_and_stacked_by_threads(
     net, X = converging()
     given = gb.Matrix.from_dense(X, missing_value=0)
     options = {"engine": "full", "nthreads": nthreads, "deduplicate": deduplicate}
+    options["memory"] = 200_000
     expected = gbdnn.infer(net, given, **options)
+    monkeypatch.setattr(graphblas_run, "_LEAST_HELD", 1)
     monkeypatch.setattr(answer, "_LEAST", 20_000)
     monkeypatch.setattr(sparse_rows, "_SHARED", 1)
     monkeypatch.setattr(sparse_rows, "_COPIERS", 2)

@@ -9,7 +9,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import assert_answer, narrow, network, regrouped, reordered, unaligned
+from conftest import assert_answer, narrow, network, regrouped, reordered
 from networks import converging, dying
 from oracles import case, dense_inference
 
@@ -168,9 +168,7 @@ def test_little_memory_makes_narrow_blocks_not_other_bits(engine, dtype, memory)
         assert Y.isequal(whole)
 
 
-@pytest.mark.parametrize(
-    "patches", [[regrouped], [narrow], [narrow, unaligned], [narrow, reordered]]
-)
+@pytest.mark.parametrize("patches", [[regrouped], [narrow], [narrow, reordered]])
 @BLOCKS
 def test_bits_do_not_depend_on_neighbours(engine, patches, monkeypatch):
     a_case = case(9, exact=False, sizes=(100, 90, 80, 70), inputs=90, density=0.1)

@@ -9,10 +9,13 @@ import scipy.sparse as sp
 from conftest import narrow, network, regrouped
 from networks import dying
 from oracles import Dense, dense_inference
+from suitesparse_graphblas import ffi, lib
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.kernels import blocks, full
+from gbdnn.kernels import costs
+from gbdnn.kernels.compiled import graphblas
+from gbdnn.kernels.compiled.record import Record
 
 
 @pytest.mark.pairwise
@@ -31,17 +34,6 @@ def test_pool_boundaries(inputs, at, share, nthreads, engine, monkeypatch):
     assert np.flatnonzero(expected.any(axis=1)).tolist() == list(survivors)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
     np.testing.assert_array_equal(gbdnn.categories(Y), list(survivors))
-
-
-def test_survivors_that_were_poured_together_use_no_wider_block_than_they_need(monkeypatch):
-    layers, X = dying(960, at=1, survivors=range(0, 960, 16))
-    multiply, widths = full.multiply, []
-    monkeypatch.setattr(
-        full, "multiply", lambda Y, Z, W: (widths.append(Y.width), multiply(Y, Z, W))
-    )
-    gbdnn.infer(network(layers), X, engine="full", deduplicate=False, nthreads=1)
-    assert widths[0] == 240
-    assert widths[-1] == 80  # 60 survivors
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
@@ -72,22 +64,31 @@ def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
     assert kernels == {"fused"}
 
 
-def test_a_product_that_is_not_in_place_is_noticed(monkeypatch):
-    """A GraphBLAS that computes into new memory leaves the view behind."""
-
-    class Elsewhere(blocks.Block):
-        @property
-        def matrix(self):
-            return self._copy
-
-        @matrix.setter
-        def matrix(self, value):
-            self._owner, self._copy = value, value.dup()
-
-    monkeypatch.setattr(blocks, "Block", Elsewhere)
-    monkeypatch.setattr(full, "require_in_place", blocks.require_in_place.__wrapped__)
-    with pytest.raises(errors.MissingPackageError, match="use engine='fused' or 'sparse'"):
-        gbdnn.infer([np.eye(8)], np.eye(8), engine="full")
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+def test_a_product_that_is_not_in_place_is_noticed(nthreads, monkeypatch):
+    """GraphBLAS computes into new memory if there is no accumulator."""
+    monkeypatch.setattr(costs, "NARROWEST", 1)
+    found = graphblas.with_graphblas(np.dtype("f4"))
+    record = graphblas.record_for(found["use_graphblas"], "FP32")
+    other = Record("graphblas")
+    other.array[:] = record.array
+    NULL, pointers = ffi.NULL, ", ".join(["void*"] * 7)
+    mxm = ffi.callback(
+        f"int({pointers})",
+        lambda C, _, __, op, A, B, ___: lib.GrB_mxm(
+            *(ffi.cast("GrB_Matrix", C), NULL, NULL, ffi.cast("GrB_Semiring", op)),
+            *(ffi.cast("GrB_Matrix", A), ffi.cast("GrB_Matrix", B), NULL),
+        ),
+    )
+    other.set(mxm=int(ffi.cast("intptr_t", mxm)))
+    found["use_graphblas"](other)
+    try:
+        with pytest.raises(errors.MissingPackageError, match="use engine='fused' or 'sparse'"):
+            gbdnn.infer([np.eye(8)], np.eye(8), engine="full", dtype="FP32", nthreads=nthreads)
+    finally:
+        found["use_graphblas"](record)
+    Y = gbdnn.infer([np.eye(8)], np.eye(8), engine="full", dtype="FP32", nthreads=nthreads)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.eye(8))
 
 
 def test_activations_that_become_sparse_change_the_kernel(monkeypatch):

@@ -113,7 +113,7 @@ def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
     assert found.width >= 1
     assert 1 <= found.workers * found.threads_each <= threads
     if kernel is not None:
-        assert found.block == kernel.block.size(max(3, neurons), found.width, facts.dtype)
+        assert found.block == kernel.size(max(3, neurons), found.width, facts.dtype)
         assert kernel.at_once * found.workers * found.block <= 1 << bits
 
 
@@ -139,16 +139,15 @@ def test_groups_of_layers_of_a_network_on_disk(widths, bits):
 def test_widths_of_blocks(name, threads, neurons, inputs, itemsize, each):
     with using(name):
         found = {
-            costs.block_width(neurons, itemsize, inputs): 16,
+            costs.panel_width(neurons, itemsize): 16,
             costs.fused_width(neurons, itemsize, inputs, threads): 64 // itemsize,
             costs.direct_width(itemsize): 128 // itemsize,
         }
         for width, step in found.items():
             assert 0 < width <= 512
             assert width % step == 0
-        workers, inner = costs.inner_threads(threads, 9, 48, each)
-        assert 1 <= workers <= costs.CALLERS
-        assert 1 <= workers * inner <= threads
+        rows = costs.block_rows(inputs, threads)
+        assert -(-inputs // rows) >= min(threads, inputs // costs.NARROWEST)
         rows = costs.panel_rows(each, neurons, 100)
         assert 0 < rows <= neurons
 

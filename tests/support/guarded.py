@@ -24,7 +24,7 @@ from numpy.lib.stride_tricks import as_strided
 import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs, dense_product, gather, steps
-from gbdnn.kernels.blocks import AlignedBlock, Buffers
+from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import graphblas, loading, table
 from gbdnn.kernels.compiled.record import CONSTANTS, address
 from gbdnn.kernels.fused_chain import FusedChain
@@ -149,26 +149,22 @@ def networks(dtype, step):
         sizes, AlignedBlock.is_filled = sizes_of(at, 100 * ("panels" in kind)), at % 3 == 0
         yield f"{kind} {sizes}, {n} inputs, case {at}"
         infos, weights, single = layers_of(random, kind, sizes, dtype)
-        count, X = len(infos), placed(some(random, (n, sizes[0]), dtype), at)
+        X = placed(some(random, (n, sizes[0]), dtype), at)
         X[: n // 3] = 0
         positions = [random.permutation(sizes[0]) if at % 2 else None, None, None]
         for flag in (True, False):
             plans = [LayerPlan(info, True, flag, flag, flag) for info in infos]
             chain = FusedChain(ChainLayers(0, plans, weights, positions))
-            buffers = Buffers(dtype, 0, AlignedBlock, (chain.neurons, n))
-            Y, ids = chain.block(buffers, 0, n), np.arange(n)
-            given = (chain.read, sparse_rows(X)), (chain.read_dense, X, ids)
-            read, *rows = given[not AlignedBlock.is_filled]
-            read(Y, 0, *rows)
-            given = {"counts": np.zeros((count, 5), np.int64), "stands": np.ones_like(ids)}
-            Y = chain.run(Y, 0, count, buffers, tidy=at % 2, **given)
-            values, present = (np.empty((n, Y.neurons), kind) for kind in (dtype, np.uint8))
+            Y, ids = AlignedBlock(sizes[0], n, dtype), np.arange(n)
+            chain.read_dense(Y, 0, X, ids)
+            values, present = (np.empty((n, sizes[0]), kind) for kind in (dtype, np.uint8))
+            chain.write(Y, values, present if flag else None)
+            rows = [each.values for each in chain.rows(Y, 0, droppable=False)]
+            assert all(np.isfinite(each).all() for each in (values[Y.inputs], *rows))
+            values, present = (np.empty((n, sizes[-1]), kind) for kind in (dtype, np.uint8))
             if not (flag or "panels" in kind or n > 128 // dtype.itemsize):
                 shared = FusedShares(chain, 2 + at % 4, 0)
                 assert shared.run(X, 9.0, values, present) == np.count_nonzero(values)
-            chain.write(Y, values, present if flag else None)
-            rows = [each.values for each in chain.rows(Y, count, droppable=False)]
-            assert all(np.isfinite(each).all() for each in (values[Y.inputs], *rows))
         for answer in (False, True):  # the chain without checks
             compute_run(chain, X if at % 4 > 1 else sparse_rows(X), at, positions, answer=answer)
         one, out = FusedSingle(single, single, infos, 0), np.empty(sizes[-1], dtype)

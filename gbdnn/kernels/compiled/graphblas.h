@@ -32,7 +32,7 @@ typedef struct GB_Vector_opaque *GrB_Vector;
 typedef struct GB_Context_opaque *GxB_Context;
 
 enum { OUT_OF_MEMORY = -102 };  // GrB_OUT_OF_MEMORY
-enum { NOT_FINITE = 1000 };  // an error that GraphBLAS does not have
+enum { NOT_FINITE = 1000, NOT_IN_PLACE = 1001 };  // errors that GraphBLAS does not have
 
 /* Python fills the members by their names. */
 struct graphblas {
@@ -48,6 +48,7 @@ struct graphblas {
     GrB_Info (*Matrix_nvals)(GrB_Index *nvals, GrB_Matrix A);
     GrB_Info (*import_rows)(GrB_Matrix *A, GrB_Type type, GrB_Index nrows, GrB_Index ncols, const GrB_Index *Ap, const GrB_Index *Aj, const real *Ax, GrB_Index Ap_len, GrB_Index Aj_len, GrB_Index Ax_len, int format);
     GrB_Info (*unpack_rows)(GrB_Matrix A, GrB_Index **Ap, GrB_Index **Aj, void **Ax, GrB_Index *Ap_size, GrB_Index *Aj_size, GrB_Index *Ax_size, _Bool *iso, _Bool *jumbled, GrB_Descriptor desc);
+    GrB_Info (*pack_rows)(GrB_Matrix A, GrB_Index **Ap, GrB_Index **Aj, void **Ax, GrB_Index Ap_size, GrB_Index Aj_size, GrB_Index Ax_size, _Bool iso, _Bool jumbled, GrB_Descriptor desc);
     GrB_Info (*pack_full)(GrB_Matrix A, void **Ax, GrB_Index Ax_size, _Bool iso, GrB_Descriptor desc);
     GrB_Info (*unpack_full)(GrB_Matrix A, void **Ax, GrB_Index *Ax_size, _Bool *iso, GrB_Descriptor desc);
     GrB_Info (*Vector_new)(GrB_Vector *v, GrB_Type type, GrB_Index size);
@@ -56,6 +57,7 @@ struct graphblas {
     GrB_Info (*extractTuples)(GrB_Index *I, real *X, GrB_Index *nvals, GrB_Vector v);
     GrB_Info (*engage)(GxB_Context context);
     GrB_Info (*disengage)(GxB_Context context);
+    void *(*allocate)(GrB_Index size);  // for `pack_rows`
     void (*release)(void *memory);  // of `unpack_rows`
     GrB_Type type;
     GrB_Monoid any;

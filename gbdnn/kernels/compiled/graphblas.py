@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels.compiled.loading import of_any_processor
-from gbdnn.kernels.compiled.record import Record
+from gbdnn.kernels.compiled.record import CONSTANTS, Record
 from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _FUNCTIONS = {
     "Matrix_nvals": "GrB_Matrix_nvals",
     "import_rows": "GrB_Matrix_import_{}",
     "unpack_rows": "GxB_Matrix_unpack_CSR",
+    "pack_rows": "GxB_Matrix_pack_CSR",
     "pack_full": "GxB_Matrix_pack_FullC",
     "unpack_full": "GxB_Matrix_unpack_FullC",
     "Vector_new": "GrB_Vector_new",
@@ -74,15 +75,16 @@ def record_for(use_graphblas: Callable[..., int], dtype: str) -> Record:
     """Pass GraphBLAS to a library; return the record."""
     from suitesparse_graphblas import ffi, lib
 
-    free = ffi.new("void**")
+    allocate, free = ffi.new("void**"), ffi.new("void**")
+    lib.GxB_Global_Option_get_FUNCTION(lib.GxB_MALLOC_FUNCTION, allocate)
     lib.GxB_Global_Option_get_FUNCTION(lib.GxB_FREE_FUNCTION, free)
     operators = {"type": gb.dtypes.lookup_dtype(dtype), "any": gb.monoid.any[dtype]}
     for family, names in _OPERATORS.items():
         for name in names.split():
             operators[name] = getattr(getattr(gb, family), name)[dtype]
     record = Record(
-        "graphblas", release=_word(free[0]), ALL=_word(lib.GrB_ALL), RANGE=lib.GxB_RANGE,
-        CSR=lib.GrB_CSR_FORMAT,
+        "graphblas", allocate=_word(allocate[0]), release=_word(free[0]), ALL=_word(lib.GrB_ALL),
+        RANGE=lib.GxB_RANGE, CSR=lib.GrB_CSR_FORMAT,
         **{name: _word(ffi.addressof(lib, of.format(dtype))) for name, of in _FUNCTIONS.items()},
         **{name: _word(each._carg) for name, each in operators.items()},
     )  # fmt: skip
@@ -109,6 +111,11 @@ def raise_error(info: int) -> None:
     """Raise an exception of python-graphblas for an error of GraphBLAS."""
     from suitesparse_graphblas import lib
 
+    if info == CONSTANTS["NOT_IN_PLACE"]:
+        raise MissingPackageError(
+            "this build of GraphBLAS does not compute products in place; run pip install"
+            " 'suitesparse-graphblas>=9.4,<10', or use engine='fused' or 'sparse'"
+        )
     if info == lib.GrB_OUT_OF_MEMORY:
         raise gb.exceptions.OutOfMemory("GraphBLAS has no memory for an operation")
     raise gb.exceptions.Panic(f"GraphBLAS's error {info}")  # its text was a matrix's

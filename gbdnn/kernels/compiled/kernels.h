@@ -188,33 +188,6 @@ enum { RUNNING, READ, LOAD, LEAVE, SIZED, LOG, IDLE, COMPLETE, FAULT };
    as in `chain`. */
 enum { LENGTH, LAYER, LAYERS, BEFORE, AFTER, READING, COMPUTING, REST, RECORD };
 
-/* A block whose inputs are marked. */
-struct columns {
-    const bits *Y;
-    int64_t stride, count;
-    int64_t start;  // number of its first input among the inputs of all blocks
-};
-
-/* Blocks at the same layer, whose inputs get marks from a sample of their neurons. */
-struct marking {
-    const struct columns *blocks;
-    int64_t last;  // number of blocks up to the end of this call
-    int64_t neurons, step;  // every `step`-th neuron is in the sample
-    const uint64_t *factors;  // one per neuron in the sample
-    uint64_t *marks;  // of the inputs of all blocks
-    int64_t *next;  // shared by the threads: number of blocks taken
-};
-
-/* Pairs of inputs whose activations are compared. */
-struct pairs {
-    const bits *const *inputs, *const *others;  // activations at the first neuron
-    const int64_t *input_strides, *other_strides;  // elements from one neuron to the next
-    int64_t count;
-    int64_t last, step;  // neurons up to the end of this call, and of a piece
-    uint8_t *equal;
-    int64_t *next;  // shared by the threads: number of neurons taken
-};
-
 /* Ranges of rows, of which threads take one after the other. */
 struct ranges {
     const int64_t *ends;  // first row and last row (exclusive) of each
@@ -335,9 +308,6 @@ EXPORT int64_t run(struct run *run, const struct threads *threads);
 EXPORT int64_t place_rows(struct run *run, int64_t *ids, int64_t *indptr);
 EXPORT void leave_run(struct run *run, const struct threads *threads);
 EXPORT int64_t run_virtual(struct run *run, double *clocks, double *spent);
-
-EXPORT int64_t mark(struct marking *job, const struct threads *threads);
-EXPORT int64_t compare(struct pairs *job, const struct threads *threads);
 
 EXPORT int64_t from_dense(const real *X, int64_t row_stride, int64_t column_stride,
                           const int64_t *ids, int64_t count, const int64_t *positions, real *Y,

@@ -1,4 +1,4 @@
-/* The sparse kernel: LAGraph's loop over the layers, each thread with parts of the rows.
+/* The sparse kernel: LAGraph's loop over the layers, for a part of the rows; see loop.c.
 
 Under a ReLU with one bias for the layer, as in the Sparse DNN Challenge:
 
@@ -10,9 +10,6 @@ Under a ReLU with one bias for the layer, as in the Sparse DNN Challenge:
 x > -b and x + b > 0 agree for all finite floating-point numbers. LAGraph adds the bias first, as a
 product with a diagonal matrix; so does this file if each neuron has its own bias. Y and W are
 row-wise, and SuiteSparse multiplies them by Gustavson's method.
-
-Rows do not depend on each other. Each thread takes a part of them through all layers, in a GraphBLAS
-Context of one thread, and waits for no other thread.
 
 T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
 of Development Time via SuiteSparse:GraphBLAS", HPEC 2019. */
@@ -56,7 +53,7 @@ static GrB_Info require_finite(GrB_Matrix Z, GrB_Index nrows, GrB_Index ncols)
 }
 
 /* Z = activations after a layer. */
-static GrB_Info advance(const struct sparse_layer *layer, GrB_Matrix Y, GrB_Matrix Z, GrB_Index nrows)
+static GrB_Info compute(const struct loop_layer *layer, GrB_Matrix Y, GrB_Matrix Z, GrB_Index nrows)
 {
     const GrB_Matrix W = layer->W, D = layer->D, fill = layer->fill;
     const real b = layer->b, clip = layer->clip;
@@ -88,12 +85,8 @@ static GrB_Info advance(const struct sparse_layer *layer, GrB_Matrix Y, GrB_Matr
     return info;
 }
 
-/* ------------------------------------------------------------------------------------------------
-   Parts of the rows
-   --------------------------------------------------------------------------------------------- */
-
 /* Copy rows of arrays to a new matrix. */
-static GrB_Info import(const struct sparse_run *run, struct row_part *part)
+static GrB_Info import(const struct loop_run *run, struct row_part *part)
 {
     const GrB_Index *indptr = run->indptr + part->start, first = indptr[0];
     const GrB_Index nvals = indptr[part->nrows] - first;
@@ -113,8 +106,7 @@ static GrB_Info import(const struct sparse_run *run, struct row_part *part)
     return info;
 }
 
-/* Count rows with entries, and the inputs that they stand for. */
-static GrB_Info count_alive(const struct sparse_run *run, struct row_part *part, int64_t *counts)
+GrB_Info count_alive(const struct loop_run *run, const struct row_part *part, int64_t counts[2])
 {
     GrB_Vector alive = 0;
     GrB_Index some = 0, *rows = 0;
@@ -134,135 +126,23 @@ static GrB_Info count_alive(const struct sparse_run *run, struct row_part *part,
     return info;
 }
 
-/* Whether a layer may have too many entries after it, or is cheaper as blocks. */
-static bool leaves(const struct sparse_run *run, const struct row_part *part)
+GrB_Info read_rows(const struct loop_run *run, struct row_part *part)
 {
-    const struct sparse_layer *next = run->layers + part->layer - run->first;
-    const double found = (double)part->entries * next->degree + (double)part->nrows * next->filled;
-    const double all = (double)part->nrows * next->ncols;
-    return (found < all ? found : all) > run->most || part->entries > next->most_each * part->alive;
+    return run->X ? extract_rows(run->X, part->start, part->nrows, run->ncols, &part->Y) : import(run, part);
 }
 
-/* Read a part; it leaves before the first layer if it needs too much memory. */
-static GrB_Info begin(const struct sparse_run *run, struct row_part *part)
+GrB_Info advance_rows(const struct loop_run *run, struct row_part *part, int64_t counts[3])
 {
-    const int64_t began = nanoseconds();
-    GrB_Info info = run->X ? extract_rows(run->X, part->start, part->nrows, run->ncols, &part->Y)
-                           : import(run, part);
+    const struct loop_layer *layer = run->layers + part->layer - run->first;
+    GrB_Matrix Z = 0;
     GrB_Index entries = 0;
-    int64_t counts[2] = {part->nrows};
-    info = info ?: GrB.Matrix_nvals(&entries, part->Y);
-    if (run->drops && (part->counts || run->counted))
-        info = info ?: count_alive(run, part, counts);
-    part->layer = run->first;
-    part->alive = counts[0];
-    part->entries = entries;
-    part->ended = (run->drops && !entries) || (run->X && leaves(run, part));
-    part->reading = nanoseconds() - began;
+    const GrB_Info info = GrB.Matrix_new(&Z, GrB.type, part->nrows, layer->ncols)
+        ?: compute(layer, part->Y, Z, part->nrows)
+        ?: GrB.Matrix_nvals(&entries, Z);
+    GrB.Matrix_free(&part->Y);
+    part->Y = Z;
+    counts[2] = entries;
+    if (!info && (part->counts || (run->counted && layer->droppable)))
+        return count_alive(run, part, counts);
     return info;
-}
-
-/* Take a part through layers until the last one, its end, or the end of the call. */
-static GrB_Info compute(const struct sparse_run *run, struct row_part *part)
-{
-    GrB_Info info = part->layer < run->first ? begin(run, part) : 0;
-    while (!info && !part->ended) {
-        const int64_t k = part->layer - run->first, began = nanoseconds();
-        const struct sparse_layer *layer = run->layers + k;
-        GrB_Matrix Z = 0;
-        GrB_Index entries = 0;
-        int64_t counts[2] = {0}, alive = part->alive;
-        info = GrB.Matrix_new(&Z, GrB.type, part->nrows, layer->ncols)
-            ?: advance(layer, part->Y, Z, part->nrows)
-            ?: GrB.Matrix_nvals(&entries, Z);
-        GrB.Matrix_free(&part->Y);
-        part->Y = Z;
-        if (!info && (part->counts || (run->counted && layer->droppable)))
-            info = count_alive(run, part, counts);
-        if (info)
-            break;
-        if (layer->droppable && (part->counts || run->counted))
-            part->alive = counts[0];
-        if (part->counts) {
-            const int64_t all[] = {alive, counts[0], counts[1], entries, nanoseconds() - began};
-            memcpy(part->counts + 5 * k, all, sizeof all);
-        }
-        part->entries = entries;
-        part->layer++;
-        part->ended = part->layer == run->last || (!entries && layer->droppable) || leaves(run, part);
-        if (nanoseconds() > run->until)
-            break;
-    }
-    return info;
-}
-
-/* A thread's work: the next part that has not ended, again and again. */
-static void take_parts(void *given, int64_t thread)
-{
-    const struct sparse_run *run = given;
-    int64_t *state = run->state;
-    enter(run->contexts);
-    for (int64_t n; !atomic_read(state + FAILED) && (n = atomic_add(state + TAKEN, 1)) < run->count;) {
-        struct row_part *part = run->parts + n;
-        const bool unread = part->layer < run->first;
-        if (part->ended || (unread && atomic_read(state + HELD) > run->room))
-            continue;
-        const GrB_Info info = compute(run, part);
-        if (info) {
-            atomic_write(state + FAILED_LAYER, part->layer);
-            atomic_write(state + FAILED, info);
-        } else if (part->ended) {
-            atomic_add(state + HELD, part->entries);
-        }
-        if (nanoseconds() > run->until)
-            break;
-    }
-    leave(run->contexts, thread);
-}
-
-int64_t compute_parts(struct sparse_run *run, const struct threads *threads)
-{
-    run->state[TAKEN] = 0;
-    run->until = nanoseconds() + run->slice;
-    return work_together(threads, take_parts, run);
-}
-
-void free_parts(struct row_part *parts, int64_t count)
-{
-    for (int64_t n = 0; n < count; n++)
-        GrB.Matrix_free(&parts[n].Y);
-}
-
-/* ------------------------------------------------------------------------------------------------
-   The answer
-   --------------------------------------------------------------------------------------------- */
-
-/* A thread's work: move the entries of parts to the arrays of one matrix. */
-static void take_results(void *given, int64_t thread)
-{
-    const struct joining *job = given;
-    enter(job->contexts);
-    for (int64_t n; !atomic_read(job->state + FAILED) && (n = atomic_add(job->state + TAKEN, 1)) < job->count;) {
-        struct row_part *part = job->parts + job->which[n];
-        const int64_t nrows = part->nrows, start = job->starts[n];
-        struct rows rows;
-        const GrB_Info info = take_rows(&part->Y, &rows);
-        if (info) {
-            atomic_write(job->state + FAILED, info);
-            break;
-        }
-        for (int64_t i = 1; i <= nrows; i++)
-            job->indptr[job->rows[n] + i] = start + rows.indptr[i];
-        const int64_t entries = rows.indptr[nrows];
-        memcpy(job->columns + start, rows.columns, entries * sizeof *rows.columns);
-        for (int64_t k = 0; k < entries; k++)
-            job->values[start + k] = rows.values[k * rows.value_step];
-        release_rows(&rows);
-    }
-    leave(job->contexts, thread);
-}
-
-int64_t join_parts(struct joining *job, const struct threads *threads)
-{
-    return work_together(threads, take_results, job);
 }

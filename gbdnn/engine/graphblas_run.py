@@ -1,25 +1,26 @@
-"""Sparse rows that wait before a layer, and their way through the next layers in the sparse kernel.
+"""Rows that wait before a layer, and their way through the next layers in a GraphBLAS kernel.
 
 Rows are divided into parts, which threads take through the layers side by side. A part ends before
 the layer at which equal inputs are merged, or earlier if its next result may not fit the memory, or
-if blocks would be cheaper.
+if the other kernel would be cheaper.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+import math
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.engine.compiled_run import read_parts
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
+from gbdnn.kernels.full import FULL
+from gbdnn.kernels.parts import Parts
 from gbdnn.kernels.sparse import SPARSE
-from gbdnn.kernels.sparse_parts import SparseParts
-from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,11 +31,10 @@ if TYPE_CHECKING:
     from gbdnn.engine.plan import Plan
     from gbdnn.engine.stats import Watch
     from gbdnn.kernels.kernel import LayerPlan
+    from gbdnn.model.layer import Layer
 
-__all__ = ["SparseRun", "WaitingRows"]
+__all__ = ["GraphBlasRun", "WaitingRows"]
 
-_READERS = 4  # threads that read features in Python; more wait for its lock
-_READ = 256  # rows that one of them reads at a time
 _LEAST_HELD = 1 << 20  # entries of parts that have ended
 
 _log = logging.getLogger("gbdnn.inference")
@@ -59,56 +59,51 @@ class WaitingRows(NamedTuple):
         return float(self.source.nvals) / self.source.nrows * self.inputs
 
 
-class SparseRun:
-    """The sparse kernel's share of a run."""
+class _Division(NamedTuple):
+    """Rows of a part, parts at the same time, and entries of a part after a layer."""
+
+    step: int
+    workers: int
+    most: float
+
+
+class GraphBlasRun:
+    """The share of the sparse and of the full kernel in a run."""
 
     def __init__(self, plan: Plan, layers: Sequence[LayerPlan], watch: Watch, sink: Answer) -> None:
         self._plan, self._layers, self._watch, self._sink = plan, layers, watch, sink
 
     def step(
-        self, loaded: Loaded, rows: WaitingRows, stop: int, room: int
+        self, loaded: Loaded, rows: WaitingRows, stop: int, room: int, *, is_sparse: bool
     ) -> tuple[dict[int, list[SparseRows]], int]:
         """Take rows through layers up to `stop`, until those that wait need `room` bytes.
 
         Return the rows by the layer before which they wait, without those of the answer, and the
         number of the first row that was not read.
         """
-        k, sizes = rows.k, self._plan.sizes
-        threads, layer, began = self._plan.facts.threads, loaded.layer(k), perf_counter()
-        each = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
-        fits = max(1, int(sizes.entries / max(each, 1)))
-        work = SPARSE.cost(layer, rows.inputs, rows.entries)
-        step = min(costs.part_rows(work, rows.inputs, threads), fits)
-        workers = max(1, min(threads, -(-rows.inputs // step), fits))
-        most = sizes.entries // workers
-        step = max(1, min(step, int(most / max(each, 1))))
-        X: Any = getattr(rows.source, "in_place", None)
-        end = rows.source.nrows
-        if X is None:
-            if not isinstance(rows.source, SparseRows):
-                end = min(end, rows.start + max(fits, _READ))
-            X = self._read(rows.source, rows.start, end)
-            numbers = np.arange(rows.start, end)  # of X's rows in the source
-            if self._layers[k].droppable:
-                self._watch.progress.dropped(k, X.nrows - np.count_nonzero(X.degrees))
-                numbers, X = numbers[X.degrees > 0], X.without_empty_rows()
-            ids = X.ids
-            bounds = self._bounds(k, SPARSE.most_entries(X, layer), step, most)
-            self._watch.progress.spent(reading=perf_counter() - began)
+        k, kernel = rows.k, SPARSE if is_sparse else FULL
+        division = self._division(loaded.layer(k), rows, is_sparse=is_sparse)
+        step, workers, most = division
+        _log.debug("layer %d: %s kernel, parts of %d inputs", k, kernel.name, step)
+        X, numbers, ids, end = self._read(rows, division, is_sparse=is_sparse)
+        if is_sparse and isinstance(X, SparseRows):
+            bounds = self._bounds(k, SPARSE.most_entries(X, loaded.layer(k)), step, int(most))
         else:
-            ids = numbers = np.arange(end)
-            bounds = np.append(np.arange(rows.start, end, step), end)
-        _log.debug("layer %d: sparse kernel, parts of %d inputs", k, step)
+            start = rows.start if X is getattr(rows.source, "in_place", None) else 0
+            bounds = np.append(np.arange(start, len(numbers), step), len(numbers))
         found: dict[int, list[SparseRows]] = {}
-        if len(bounds) == 1:
+        if len(numbers) == 0:
             return found, end
-        stands = self._watch.stands
-        parts = SparseParts(
-            X, bounds, [loaded.layer(at) for at in range(k, stop)], self._layers[k:stop],
-            [self._plan.most_entries_each(at, rows.inputs) for at in range(k, stop)], first=k,
-            most=most, room=max(_LEAST_HELD, room // 64), workers=workers, nthreads=threads,
-            stands=None if stands is None else stands[ids], watched=self._watch.is_watched,
-            counted=self._plan.block_kernel is not None,
+        stands, net = self._watch.stands, self._plan.facts.net
+        is_written = stop == len(self._layers) and not is_sparse and self._sink.is_array
+        parts = Parts(
+            kernel, X, bounds, [loaded.layer(at) for at in range(k, stop)], self._layers[k:stop],
+            [self._plan.limit(at, rows.inputs, is_sparse=is_sparse) for at in range(k, stop)],
+            first=k, most=most, room=max(_LEAST_HELD, room // 64), workers=workers,
+            nthreads=self._plan.facts.threads, stands=None if stands is None else stands[ids],
+            watched=self._watch.is_watched, counted=self._plan.block_kernel is not None,
+            width=costs.panel_width(net.neurons, net.dtype.itemsize), ids=ids,
+            answer=self._sink.arrays() if is_written else None,
         )  # fmt: skip
         taken = np.zeros(len(parts.parts), bool)
         while not taken.all():
@@ -126,19 +121,46 @@ class SparseRun:
                 taken = taken[: len(parts.parts)]
         return found, end
 
-    def _read(self, source: RowSource, start: int, stop: int) -> SparseRows:
-        """Return rows of a source."""
-        if isinstance(source, SparseRows):
-            return source.sparse_rows(start, stop)
-        found: dict[int, SparseRows] = {}
+    def _division(self, layer: Layer, rows: WaitingRows, *, is_sparse: bool) -> _Division:
+        """Divide rows among threads."""
+        sizes, threads, inputs = self._plan.sizes, self._plan.facts.threads, rows.inputs
+        if not is_sparse:
+            step = min(sizes.width, costs.block_rows(inputs, threads))
+            workers = max(1, min(sizes.workers, threads, -(-inputs // step)))
+            return _Division(step, workers, math.inf)
+        each = SPARSE.most_entries_in_all(layer, rows.entries, inputs) / inputs
+        fits = max(1, int(sizes.entries / max(each, 1)))
+        work = SPARSE.cost(layer.info, inputs, rows.entries)
+        step = min(costs.part_rows(work, inputs, threads), fits)
+        workers = max(1, min(threads, -(-inputs // step), fits))
+        most = sizes.entries // workers
+        return _Division(max(1, min(step, int(most / max(each, 1)))), workers, most)
 
-        def read(starts: Iterator[int]) -> None:
-            for at in starts:
-                found[at] = source.sparse_rows(at, min(at + _READ, stop))
-
-        threads = min(_READERS, self._plan.facts.threads)
-        share(threads, deque(range(start, stop, _READ)), read, nthreads=1)
-        return SparseRows.joined([found[at] for at in sorted(found)])
+    def _read(
+        self, rows: WaitingRows, division: _Division, *, is_sparse: bool
+    ) -> tuple[Any, np.ndarray, np.ndarray, int]:
+        """Return features, the numbers of their rows in the source, their ids, and the end."""
+        source, k, began = rows.source, rows.k, perf_counter()
+        nbytes = self._plan.sizes.working // 8
+        some, _, end = read_parts(
+            source, rows.start, division.step, self._plan.facts.threads, nbytes, as_sparse=is_sparse
+        )
+        X = some[0]
+        if X is getattr(source, "in_place", None):
+            numbers = np.arange(end)
+            return X, numbers, numbers, end
+        numbers = np.arange(rows.start, end)
+        if isinstance(X, np.ndarray):
+            X = X if len(some) == 1 else np.concatenate(some)
+            ids = numbers
+        else:
+            X = SparseRows.joined(some)
+            if self._layers[k].droppable:
+                self._watch.progress.dropped(k, X.nrows - int(np.count_nonzero(X.degrees)))
+                numbers, X = numbers[X.degrees > 0], X.without_empty_rows()
+            ids = X.ids
+        self._watch.progress.spent(reading=perf_counter() - began)
+        return X, numbers, ids, end
 
     def _bounds(self, k: int, entries: np.ndarray, step: int, most: int) -> np.ndarray:
         """Return the bounds of parts whose rows have at most `most` entries after layer `k`."""
@@ -156,11 +178,11 @@ class SparseRun:
         return np.array(found)
 
     def _taken(
-        self, parts: SparseParts, ended: np.ndarray, ids: np.ndarray, first: int
+        self, parts: Parts, ended: np.ndarray, ids: np.ndarray, first: int
     ) -> Iterator[tuple[int, SparseRows]]:
         """Yield the rows of parts that do not belong to the answer, and add those that do."""
         watch, began, last = self._watch, perf_counter(), len(self._layers)
-        watch.kernels.add(SPARSE.name)
+        watch.kernels.add(parts.kernel.name)
         some = parts.parts[ended]
         for n in ended:
             k, nrows, alive = parts.parts[["layer", "nrows", "alive"]][n].item()
@@ -170,11 +192,15 @@ class SparseRun:
             if k > first:
                 seconds = 0 if counts is None else counts[:, 4].sum() / 1e9
                 block = watch.number(), perf_counter() - seconds
-                watch.computed(first, counts, alive, SPARSE.name, *block)
+                watch.computed(first, counts, alive, parts.kernel.name, *block)
         for k in np.unique(some["layer"]).tolist():
             droppable = k < last and self._layers[k].droppable
             of_layer = (some["layer"] == k) & ((some["entries"] > 0) | (not droppable))
             if not of_layer.any():
+                continue
+            if k == last and parts.writes:
+                entries = int(some["entries"][of_layer].sum())
+                self._sink.wrote(entries, parts.rows(ended[of_layer], ids))
                 continue
             Y = parts.take(ended[of_layer], ids)
             if k == last:

@@ -1,4 +1,4 @@
-"""Parts of the rows on their way through layers of the sparse kernel, in compiled code.
+"""Parts of the rows on their way through layers of the sparse or the full kernel, in compiled code.
 
 Each thread takes the next part that has not ended as far as it goes: to the last layer, to a layer
 before which no input has an entry, or to one that leaves the kernel. Calls return after a tenth of
@@ -12,38 +12,44 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.graphblas import contexts, handle, raise_error, with_graphblas
 from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, address
+from gbdnn.kernels.full import FULL
 from gbdnn.kernels.overflow import non_finite
-from gbdnn.kernels.sparse import SPARSE
 from gbdnn.kernels.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gbdnn.kernels.full import FullKernel
     from gbdnn.kernels.kernel import LayerPlan
+    from gbdnn.kernels.sparse import SparseKernel
     from gbdnn.model.layer import Layer
     from gbdnn.runtime.first_use import gb
 
-__all__ = ["SparseParts"]
+__all__ = ["Parts"]
 
 _SLICE = 100_000_000  # ns of a call
 
 
-class SparseParts:
-    """Parts of the rows of a matrix, or of sparse rows, before layer `first`.
+class Parts:
+    """Parts of rows before layer `first`.
 
     Parameters
     ----------
-    X : Matrix or SparseRows
-        Features in the layers' dtype. A matrix has no pending work; stored zeros are ignored.
+    kernel : SparseKernel or FullKernel
+    X : Matrix, SparseRows or ndarray
+        Features in the layers' dtype. A matrix has no pending work; stored zeros are ignored. The
+        sparse kernel takes no arrays.
     bounds : ndarray of int64, shape (parts + 1,)
         First row of each part, and the end of the last one.
     layers : sequence of Layer
         Consecutive layers, of which `first` is the number of the first one.
     plans : sequence of LayerPlan
-    most_each : sequence of float
-        Entries per input before each layer up to which it is computed here.
+    limits : sequence of float
+        Entries per input before each layer up to which, or in the full kernel from which, it is
+        computed here.
     most, room : float
         Entries of a part after a layer, and of parts that have ended, beyond which no further one
         is read.
@@ -53,22 +59,33 @@ class SparseParts:
         Number of inputs that each row represents, for statistics.
     watched, counted : bool
         Whether to record statistics; whether to count the inputs that may be dropped.
+    width : int
+        Inputs of a panel in the full kernel.
+    ids : ndarray of int64
+        Of the rows.
+    answer : (ndarray, ndarray) or None
+        Rows of all inputs, and marks where they are not 0, which the full kernel writes after the
+        last layer.
 
     Attributes
     ----------
     parts : structured ndarray
         The state of each part (``struct row_part``).
+    writes : bool
+        Whether the activations after the last layer are in the answer.
     counts : ndarray of int64, shape (parts, layers, 5), optional
         Statistics, as in `gbdnn.engine.stats.layer_stats`.
     """
 
     def __init__(
-        self, X: gb.Matrix | SparseRows, bounds: np.ndarray, layers: Sequence[Layer],
-        plans: Sequence[LayerPlan], most_each: Sequence[float], *, first: int, most: float,
-        room: float, workers: int, nthreads: int, stands: np.ndarray | None, watched: bool,
-        counted: bool,
+        self, kernel: SparseKernel | FullKernel, X: gb.Matrix | SparseRows | np.ndarray,
+        bounds: np.ndarray, layers: Sequence[Layer], plans: Sequence[LayerPlan],
+        limits: Sequence[float], *, first: int, most: float, room: float, workers: int,
+        nthreads: int, stands: np.ndarray | None, watched: bool, counted: bool, width: int,
+        ids: np.ndarray, answer: tuple[np.ndarray, np.ndarray] | None,
     ) -> None:  # fmt: skip
-        dtype, count = plans[0].info.dtype, len(bounds) - 1
+        dtype, count, is_full = plans[0].info.dtype, len(bounds) - 1, kernel is FULL
+        self.kernel, self.writes = kernel, answer is not None
         self.parts: np.ndarray = np.empty(0, MEMBERS["row_part"])
         self._functions, self._plans, self._first = with_graphblas(dtype), plans, first
         self._threads = max(1, min(workers, count))
@@ -80,25 +97,21 @@ class SparseParts:
         if self.counts is not None:
             steps = np.arange(count) * self.counts.strides[0]
             self.parts["counts"] = address(self.counts) + steps
-        weights = [layer.prepared(SPARSE.prepare) for layer in layers]
+        weights: list[Any] = [layer.prepared(kernel.prepare) for layer in layers]
         table = Record.joined([each.record for each in weights])
         table.hold(weights)
         table.array["checked"] = [plan.may_overflow for plan in plans]
         table.array["droppable"] = [plan.droppable_after for plan in plans]
-        table.array["most_each"] = most_each
-        features: dict[str, Any] = {}
-        if isinstance(X, SparseRows):
-            values = X.values[:1] if X.is_iso else np.ascontiguousarray(X.values)
-            features = {"values": values, "value_step": int(not X.is_iso)}
-            features |= {"indptr": X.indptr, "columns": np.ascontiguousarray(X.columns)}
-        else:
-            features = {"X": handle(X)}
+        table.array["limit"] = limits
         self._state = np.zeros(CONSTANTS["STATES"], np.int64)
+        values, present = answer or (None, None)
         self._run = Record(
-            "sparse_run", layers=table, first=first, last=first + len(layers), ncols=X.ncols,
-            parts=self.parts, count=count, contexts=self._contexts, slice=_SLICE, most=most,
-            drops=plans[0].droppable, counted=counted, room=room, state=self._state,
-            stands=stands, **features,
+            "loop_run", layers=table, first=first, last=first + len(layers),
+            ncols=plans[0].info.nrows, parts=self.parts, count=count, contexts=self._contexts,
+            slice=_SLICE, most=most, drops=plans[0].droppable, counted=counted or is_full,
+            room=room, state=self._state, stands=stands, width=is_full and width,
+            edge_cost=costs.speeds().full * dtype.itemsize / 4, move_cost=costs.MOVE_FULL,
+            answer=values, present=present, ids=ids, **_features(X),
         )  # fmt: skip
         self._run.hold(X)
 
@@ -143,9 +156,14 @@ class SparseParts:
         together(min(self._threads, len(which)), self._functions["join_parts"], job)
         self._raise_error()
         ncols = info.ncols if k else info.nrows
+        return SparseRows(indptr, columns, values, ncols, self.rows(which, ids))
+
+    def rows(self, which: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Return the ids of the rows of parts; ``ids`` are those of all rows."""
+        parts = self.parts[which]
         ends = parts["start"] + parts["nrows"]
         some = [ids[a:b] for a, b in zip(parts["start"], ends, strict=True)]
-        return SparseRows(indptr, columns, values, ncols, np.concatenate(some))
+        return np.concatenate(some)
 
     def _raise_error(self) -> None:
         error = int(self._state[CONSTANTS["FAILED"]])
@@ -154,3 +172,15 @@ class SparseParts:
             raise non_finite(k, self._plans[k - self._first].info)
         if error:
             raise_error(error)
+
+
+def _features(X: gb.Matrix | SparseRows | np.ndarray) -> dict[str, Any]:
+    """Return the members of a run for features of any kind."""
+    if isinstance(X, np.ndarray):
+        row, column = (stride // X.itemsize for stride in X.strides)
+        return {"dense": X, "row_stride": row, "column_stride": column}
+    if not isinstance(X, SparseRows):
+        return {"X": handle(X)}
+    values = X.values[:1] if X.is_iso else np.ascontiguousarray(X.values)
+    found = {"values": values, "value_step": int(not X.is_iso), "indptr": X.indptr}
+    return found | {"columns": np.ascontiguousarray(X.columns)}
