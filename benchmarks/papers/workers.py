@@ -110,7 +110,10 @@ def over(
     """Add the row of a kind of workers; return the records of its last run."""
     records: list[Any] = []
     workers = gbdnn.distributed.Workers(
-        executor, batch=-(-problem.inputs // (batches * count)), order=order, stats=records.append
+        executor,
+        batch_size=-(-problem.inputs // (batches * count)),
+        order=order,
+        callback=records.append,
     )
     call = partial(
         gbdnn.infer, problem.network, problem.features,

@@ -31,7 +31,7 @@ def infer(root, out):
     net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
     whole, reports = len(list(out.glob("part-*.json"))), []
     gbdnn.infer_to_store(
-        net, X, out, batch=100, engine="full", progress=lambda *k: reports.append(k)
+        net, X, out, batch_size=100, engine="full", progress=lambda *k: reports.append(k)
     )
     assert reports[0][0] in (100 * whole, 1000)
 
