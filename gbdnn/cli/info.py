@@ -91,13 +91,14 @@ def _described(
     path: Path, of_networks: dict[str, Any], check: bool, bar: Bar
 ) -> tuple[dict[str, Any], list[str]]:
     """Return facts about a network or a store, and the table of a network's layers."""
-    form, given = chosen(path, None)
+    form, _ = chosen(path, None)
     kind = Reader(path).kind if form is STORE else "network"
     if check and form is not STORE:
         raise ArgumentError(f"--check needs a store; the format {form.name} has no checksums")
     if kind != "network":
         _require_none(of_networks, kind)
-    size = sum(file.stat().st_size for file in form.paths(path, given))
+    files = path.rglob("*") if path.is_dir() else [path]
+    size = sum(file.stat().st_size for file in files if file.is_file())
     facts: dict[str, Any] = {"path": str(path), "format": form.name, "kind": kind, "bytes": size}
     table: list[str] = []
     bar.begin("reading")

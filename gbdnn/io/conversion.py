@@ -119,8 +119,8 @@ def convert(
     if form is STORE or not form.mark:
         require_free(target, stored=form is STORE, replace=replace)
     if before.layers is not None and form is STORE:
-        count = len(before.paths(source, given))
-        write_network(before.layers(source, given, None), target, progress, count, replace=replace)
+        count, each = before.layers(source, given, None)
+        write_network(each, target, progress, count, replace=replace)
         return []
     if before is STORE:
         given["lazy"] = True

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
@@ -70,15 +71,13 @@ class Format:
     mark : str
         Regular expression of the names of files by which a folder is recognised; empty if a network
         is one file.
-    files : str or callable
-        The same of all files of a network in a folder, or ``files(path, options)``, which returns
-        their paths.
     deep : bool
         Whether files may be in subfolders of the challenge's layout.
     assumed : Assumed, optional
         Default: the format stores all properties.
     layers : callable, optional
-        ``layers(path, options, progress)`` yields the layers one by one; used instead of `read`.
+        ``layers(path, options, progress)`` returns the number of layers and an iterator, which
+        reads them one by one; used instead of `read`.
     """
 
     name: str
@@ -87,10 +86,9 @@ class Format:
     options: str = ""
     suffixes: tuple[str, ...] = ()
     mark: str = ""
-    files: str | Callable[[Path, dict[str, Any]], list[Path]] = ""
     deep: bool = False
     assumed: Assumed | None = None
-    layers: Callable[..., Any] | None = None
+    layers: Callable[..., tuple[int, Iterator[Layer]]] | None = None
 
     def takes(self, option: str) -> bool:
         """Whether an option of `gbdnn.load` applies to the format."""
@@ -100,14 +98,6 @@ class Format:
         """Whether files in a folder, or below it, are a network in this format."""
         there = [*folder, *below] if self.deep else folder
         return bool(self.mark) and any(re.fullmatch(self.mark, file.name) for file in there)
-
-    def paths(self, path: Path, options: dict[str, Any]) -> list[Path]:
-        """Return the files of the network at `path`."""
-        if callable(self.files):
-            return self.files(path, options)
-        if not path.is_dir():
-            return [path]
-        return [file for file in path.iterdir() if re.fullmatch(self.files, file.name)]
 
 
 FORMATS: dict[str, Format] = {}

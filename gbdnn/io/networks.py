@@ -169,7 +169,7 @@ def opened(
     require_callable(progress, "progress")
     path, given = as_path(path), dict(given)
     if form.layers is not None:
-        return Network(form.layers(path, given, progress))
+        return Network(form.layers(path, given, progress)[1])
     count = given.pop("layers", None)
     if form is not STORE:
         net = form.read(path, **given)

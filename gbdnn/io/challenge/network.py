@@ -69,13 +69,10 @@ def _write(net: Network, folder: Path) -> None:
 
 def _layers(
     path: Path, given: dict[str, Any], progress: Callable[[int, int], object] | None
-) -> Iterator[Layer]:
-    given = {"neurons": find_neurons(path)} | given if "neurons" not in given else given
-    return iter_layers(path, progress=progress, **given)
-
-
-def _files(path: Path, given: dict[str, Any]) -> list[Path]:
-    return find_layers(path, given.get("neurons") or find_neurons(path), given.get("layers"))
+) -> tuple[int, Iterator[Layer]]:
+    given = given if "neurons" in given else {"neurons": find_neurons(path)} | given
+    count = len(find_layers(path, given["neurons"], given.get("layers")))
+    return count, iter_layers(path, progress=progress, **given)
 
 
 TSV = Format(
@@ -85,7 +82,6 @@ TSV = Format(
     write=_write,
     options="neurons bias bias_rule clip",
     mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
-    files=_files,
     deep=True,
     assumed=Assumed(weights_only=True, bias_rule="entries", clip=32.0),
 )

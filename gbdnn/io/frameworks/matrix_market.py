@@ -301,6 +301,5 @@ MATRIX_MARKET = Format(
     options="prefix bias bias_rule clip last_activation",
     suffixes=(".mtx", ".mtx.gz"),
     mark=r".*[0-9]\.mtx(\.gz)?",
-    files=r".*\.mtx(\.gz)?",
     assumed=Assumed(),
 )

@@ -128,5 +128,4 @@ STORE = Format(
     write=write_network,
     options="lazy verify",
     mark=r"index\.json",
-    files=r".*\.safetensors|index\.json",
 )
