@@ -149,7 +149,7 @@ def require_folder_name(path: Path) -> None:
     files = {form.name: form.suffixes for form in FORMATS.values()} | FEATURES
     if not os.path.isdir(path) and of_suffix(path, {**files, "safetensors": (".safetensors",)}):  # noqa: PTH112
         raise ArgumentError(
-            f"{path}: this is a folder, not a file; choose a name without this suffix"
+            f"{path}: the output is a folder, not a file; choose a name without this suffix"
         )
 
 

@@ -150,7 +150,7 @@ def test_patience_keeps_the_best_epoch(folder, tmp_path):
         (["X.npy", "y.npy", "--patience", "3"], "patience"),
         (["X.npy", "y.npy", "--from", "nowhere"], "nowhere"),
         (["X.npy", "y.npy", "-o", "/dev/null/net"], "/dev/null/net"),
-        (["X.npy", "y.npy", "-o", "net.onnx"], "net.onnx: this is a folder"),
+        (["X.npy", "y.npy", "-o", "net.onnx"], "net.onnx: the output is a folder"),
         (["X.npy", "y.npy", "--optimizer", "sgd", "--learning-rate", "1e9"], "epoch 0, layer"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",

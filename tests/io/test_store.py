@@ -466,7 +466,7 @@ def test_a_store_has_no_suffix_of_a_file(name, tmp_path):
     )
     for write in writers:
         with pytest.raises(
-            ArgumentError, match=r"this is a folder, not a file|format=store does not match"
+            ArgumentError, match=r"the output is a folder|format=store does not match"
         ):
             write(tmp_path / name)
     assert not list(tmp_path.iterdir())
