@@ -87,7 +87,8 @@ class FusedInputs:
         # C marks the inputs of a dense answer.
         self._degrees, self._pending = np.zeros(inputs, np.int64), list[SparseRows]()
         self._run.set(degrees=self._degrees, ids=inputs)
-        if sink.is_array:
+        self._is_written = sink.is_array  # which may change when rows are added
+        if self._is_written:
             values, present = sink.arrays()
             self._run.set(answer=values, present=present)
         if watch.is_watched:
@@ -118,7 +119,8 @@ class FusedInputs:
                 self._load(int(self._run["wanted"]))
             elif status == asked["LEAVE"]:
                 if self._left(int(self._run["wanted"])):
-                    limit = min(limit, self._stops[self._run["wanted"]])
+                    # The rows given are read, also if others left at an earlier layer.
+                    limit = min(limit, max(k, self._stops[self._run["wanted"]]))
             elif status == asked["SIZED"]:
                 self._have_memory()
             elif status == asked["FAULT"]:
@@ -126,7 +128,7 @@ class FusedInputs:
 
     def end(self) -> None:
         """Tell what was written to a dense answer, and the time of finding equal inputs."""
-        if self._sink.is_array and self._degrees.any():
+        if self._is_written and self._degrees.any():
             self._sink.wrote(self._run.entries, np.flatnonzero(self._degrees))
         self._watch.progress.spent(regrouping=self._run.regrouping)
 

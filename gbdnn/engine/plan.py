@@ -142,7 +142,7 @@ def sizes(
         most = max(i.ncols if i.revives else min(i.ncols, i.edges) for i in net.infos)
         return found._replace(enough=parts * entry * most)
     count, step = kernel.at_once, kernel.step(dtype)
-    width = kernel.width(neurons, dtype.itemsize, inputs, threads)
+    width = max(step, kernel.width(neurons, dtype.itemsize, inputs, threads))
     row = parts * count * neurons * dtype.itemsize
     fits = rows_within(memory, row, f"inputs x {neurons} neurons", least=step, most=width)
     if fits < width or count * kernel.size(neurons, width, dtype) > working:

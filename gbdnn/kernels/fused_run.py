@@ -278,7 +278,7 @@ class CompiledRun:
     def block(self, y: int, neurons: int) -> WaitingBlock:
         """Return a block by its number."""
         start, count = y * int(self["neurons"]), int(self.record.kept["counts"][y])
-        ids = self.record.kept["numbers"][y * self.width :][:count]
+        ids = self.record.kept["numbers"][y * self.width :][:count].copy()  # others take its place
         array = self._memory.whole[start : start + neurons]
         return WaitingBlock(array, neurons, ids, self._memory.stride)
 

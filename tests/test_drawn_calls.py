@@ -1,0 +1,51 @@
+"""Whole calls of `infer` and its variants, drawn at random: the answers are known to the bit.
+
+The draws of the first test are always the same. The slow test makes more of them, and counts the
+lines of the engine and the kernels that they run.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("scipy")
+pytest.importorskip("safetensors")
+
+import drawn
+
+ROOT = Path(__file__).parents[1]
+QUICK, PARTS, MANY = 240, 8, 3000
+FOUND = [1831, 4896, 10346, 10424]  # seeds whose answers were wrong once
+# Kernels of training and of graphs, and what builds the compiled ones.
+OTHERS = ("build", "dense_product", "gather", "ranges", "steps", "trainable")
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_answers_are_those_of_the_oracle(part, tmp_path):
+    for seed in [*range(QUICK), *FOUND][part::PARTS]:
+        drawn.check(seed, tmp_path)
+
+
+@pytest.mark.slow
+def test_draws_meet_nearly_all_branches(tmp_path):
+    """With the seed in GBDNN_SEED, or 0. Lines of errors, processors and signals remain."""
+    pytest.importorskip("coverage")
+    seed = os.environ.get("GBDNN_SEED", "0")
+    data = f"--data-file={tmp_path / 'lines'}"
+    sources = f"--source={ROOT / 'gbdnn/engine'},{ROOT / 'gbdnn/kernels'}"
+    run = [sys.executable, "-m", "coverage"]
+    script = [ROOT / "tests/support/drawn.py", seed, str(MANY)]
+    done = subprocess.run([*run, "run", data, sources, *script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["refused"] < MANY / 5
+    assert found["different"] > 100
+    subprocess.run([*run, "json", data, "-o", tmp_path / "lines.json"], check=True)
+    files = json.loads((tmp_path / "lines.json").read_text())["files"]
+    of = [each["summary"] for name, each in files.items() if Path(name).stem not in OTHERS]
+    covered = sum(each["covered_lines"] for each in of) / sum(each["num_statements"] for each in of)
+    assert covered > 0.93
