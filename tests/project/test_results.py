@@ -50,6 +50,16 @@ def test_files_of_results_are_printed_by_measured(docs):
     }
 
 
+def test_all_files_of_results_are_measured_by_one_command(docs):
+    measure, kinds = docs("measure"), docs("measured").KINDS
+    assert {*measure.ORDER, "graph-16-cores"} == set(kinds)  # that one is of a larger machine
+    for name in measure.ORDER:
+        script = next(
+            word for word in docs("tables").read(name)["command"].split() if ".py" in word
+        )
+        assert (DOCS.parent / script).exists()
+
+
 def test_files_of_results_say_where_and_when(docs):
     """Below each table stand the processor, the date and the commit of its file."""
     tables = docs("tables")
