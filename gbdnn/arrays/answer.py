@@ -1,8 +1,8 @@
 """The answer of a run: sparse rows, or an array that blocks write to.
 
-Sparse features have a sparse answer. For dense features, rows are written to an array and a mask of
-its nonzero values as long as many values are nonzero, and otherwise added as sparse rows. The array
-and the mask become the memory of a full or bitmap matrix.
+Rows are written to an array and a mask of its nonzero values as long as many values are nonzero,
+and otherwise added as sparse rows. The array and the mask become the memory of a full or bitmap
+matrix.
 
 The C library keeps freed allocations of some hundred kilobytes, so many sparse rows that arrive and
 are freed block by block would take twice their memory at the end. They are copied to anonymous
@@ -46,7 +46,7 @@ class Answer:
     nrows, ncols : int
     dtype : float32 or float64
     dense : bool, default False
-        Whether the matrix may be full or bitmap.
+        Whether rows are written to an array until the first ones are known.
     memory : int
         Bytes up to which rows are taken as dense until the first ones are known.
 
@@ -63,7 +63,7 @@ class Answer:
         self, nrows: int, ncols: int, dtype: np.dtype, *, dense: bool = False,
         memory: float = np.inf,
     ) -> None:  # fmt: skip
-        self._shape, self._dtype, self._may_be_dense = (nrows, ncols), dtype, dense
+        self._shape, self._dtype = (nrows, ncols), dtype
         self.values: Any = None
         self.present: Any = None
         self._to_array = dense and nrows * ncols * (dtype.itemsize + 1) <= memory
@@ -76,7 +76,7 @@ class Answer:
 
     def add(self, rows: SparseRows) -> None:
         """Add rows, identified by their ids."""
-        if self._may_be_dense and rows.nvals and dense_pays(rows.nrows * rows.ncols, rows.nvals):
+        if rows.nvals and dense_pays(rows.nrows * rows.ncols, rows.nvals):
             self._put(rows)
             self._written.append(rows.ids)
         else:
@@ -87,11 +87,6 @@ class Answer:
     def is_array(self) -> bool:
         """Whether rows are written to arrays."""
         return self._to_array
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the answer is sparse whatever its entries."""
-        return not self._may_be_dense
 
     @property
     def has_rows(self) -> bool:
@@ -133,9 +128,9 @@ class Answer:
         """
         nrows, ncols = self._shape
         rows, entries = self._rows(), self._entries
-        if followed is not None and self._may_be_dense:
+        if followed is not None:
             entries = int(self._degrees(rows)[followed].sum())
-        if not (self._may_be_dense and entries and dense_pays(nrows * ncols, entries)):
+        if not (entries and dense_pays(nrows * ncols, entries)):
             for some in self._written_parts() if entries else ():
                 self._keep(SparseRows.from_array(self.values[some], some))
             self.values = self.present = None
@@ -197,15 +192,13 @@ class Answer:
         with self._lock:
             self._entries += entries
             self._elements += inputs * self._shape[1]
-            if self._may_be_dense:
-                some = self._entries > 0
-                self._to_array = some and dense_pays(self._elements, self._entries)
+            self._to_array = self._entries > 0 and dense_pays(self._elements, self._entries)
 
 
-def matrix_of(values: np.ndarray, *, sparse: bool = False, nthreads: int = 1) -> gb.Matrix:
+def matrix_of(values: np.ndarray, *, nthreads: int = 1) -> gb.Matrix:
     """Return an array as a matrix without stored zeros, taking ownership.
 
-    The matrix is sparse if `sparse` or if it has few entries.
+    The matrix is sparse if it has few entries.
     """
     present, found = np.empty(values.shape, bool), list[Any]()
 
@@ -216,7 +209,7 @@ def matrix_of(values: np.ndarray, *, sparse: bool = False, nthreads: int = 1) ->
 
     share(nthreads, deque(range(0, len(values), _SCANNED)), find)
     entries = int(sum(found))
-    if sparse or not entries or not dense_pays(values.size, entries):
+    if not entries or not dense_pays(values.size, entries):
         return SparseRows.from_array(values).matrix()
     return _imported(values, present, entries)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.sources import dense_pays
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.graphblas import raise_error
@@ -61,8 +62,10 @@ class FusedInputs:
     ----------
     left : list of (int, SparseRows)
         Inputs that have left for the sparse kernel, by layer, since the caller removed them.
+    is_whole : bool
+        Whether the fused kernel computed the whole answer at once, with the rows of merged inputs.
     rows : SparseRows, optional
-        The rows of all inputs, if the fused kernel computed all of a sparse answer.
+        Its rows, if it is sparse.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class FusedInputs:
         self._watch, self._sink, self._is_dense = watch, sink, is_dense
         self.left = list[tuple[int, SparseRows]]()
         self.rows: SparseRows | None = None
+        self.is_whole = False
         sizes, net = plan.sizes, plan.facts.net
         self._step = balanced(inputs, sizes.width, sizes.workers)
         fits = 4 * sizes.workers + sizes.waiting // sizes.block
@@ -87,8 +91,8 @@ class FusedInputs:
         # C marks the inputs of a dense answer.
         self._degrees, self._pending = np.zeros(inputs, np.int64), list[SparseRows]()
         self._run.set(degrees=self._degrees, ids=inputs)
-        self._is_written = sink.is_array  # which may change when rows are added
-        if self._is_written:
+        self._is_array = sink.is_array  # which may change when rows are added
+        if self._is_array:
             values, present = sink.arrays()
             self._run.set(answer=values, present=present)
         if watch.is_watched:
@@ -128,7 +132,7 @@ class FusedInputs:
 
     def end(self) -> None:
         """Tell what was written to a dense answer, and the time of finding equal inputs."""
-        if self._is_written and self._degrees.any():
+        if self._is_array and not self.is_whole and self._degrees.any():
             self._sink.wrote(self._run.entries, np.flatnonzero(self._degrees))
         self._watch.progress.spent(regrouping=self._run.regrouping)
 
@@ -173,12 +177,24 @@ class FusedInputs:
         return True
 
     def _have_memory(self) -> None:
-        """Give memory for the sparse rows of blocks that have passed all layers."""
+        """Give memory for the rows of blocks that have passed all layers.
+
+        If they are dense, later ones are written to the arrays at once.
+        """
         run, ncols = self._run, self._layers[-1].info.ncols
-        if self._is_last and not (self._sink.has_rows or run.is_waiting):
-            self.rows = run.answer(ncols)
+        self.is_whole = self._is_last and not (self._sink.has_rows or run.is_waiting)
+        rows = run.answer(ncols, of_blocks=not self.is_whole)
+        if rows.nvals and dense_pays(rows.nrows * ncols, rows.nvals):
+            values, present = self._sink.arrays()
+            run.set(answer=values, present=present)
+            self._sink.wrote(rows.nvals, rows.ids)
+            self._is_array = True
+        elif self.is_whole:
+            self.rows = rows
         else:
-            self._pending.append(run.answer(ncols, of_blocks=True))
+            self._pending.append(rows)
+        if not self.is_whole:  # these are no longer rows that `end` counts
+            self._degrees[rows.ids] = 0
 
     def _add_pending(self) -> None:
         while self._pending:

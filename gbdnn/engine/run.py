@@ -84,10 +84,10 @@ def infer_network(
         values = np.empty((few, net.shape[1]), X.dtype)
         net.prepared(Singles).run(rows, values, plan.sizes.threads_each)
         progress.computed(0, [few] * len(net), few, plan.kernel)
-        return matrix_of(values, sparse=not dense)
+        return matrix_of(values)
     answer = Answer(few, net.shape[1], X.dtype, dense=True, memory=memory)
     answer.wrote(run_shallow(net, rows, *answer.arrays(), sizes=plan.sizes, progress=progress))
-    return answer.matrix() if dense else matrix_of(answer.arrays()[0], sparse=True)
+    return answer.matrix()
 
 
 def checked_options(
@@ -172,11 +172,9 @@ class _Run:
             self.loader.close()
         if self.fused is not None:
             self.fused.end()
-            if self.fused.rows is not None:
-                if not self.sink.is_sparse:
-                    self.sink.add(self.fused.rows)
-                    return self.sink.matrix(None, self.plan.facts.threads)
-                return self.fused.rows.matrix()
+            if self.fused.is_whole:
+                rows = self.fused.rows
+                return rows.matrix() if rows is not None else self.sink.matrix()
         followed = self.merged.followed() if self.merged else None
         return self.sink.matrix(followed, self.plan.facts.threads)
 

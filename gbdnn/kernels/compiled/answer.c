@@ -1,7 +1,7 @@
 /* Write inputs that have passed all layers to the answer.
 
     for each block after the last layer:  dense rows;  or the number of entries of each input
-    for each block, when there is memory for all entries:  entries, from `offsets` on
+    for each block, when there is memory for all entries:  entries, from `offsets` on, or dense rows
     for each input that was merged:  a copy of the row of the one that stands for it
 
 Blocks of a sparse answer wait, so that no buffer has to grow. */
@@ -62,21 +62,31 @@ void answer_block(struct run *run, struct worker *worker, int64_t y, int64_t bef
 
 void extract_block(struct run *run, struct worker *worker, int64_t y)
 {
-    const int64_t *ids = ids_of(run, y);
+    const int64_t *ids = ids_of(run, y), ncols = outputs(run);
+    if (run->answer) {
+        to_dense(block(run, y), run->stride, ncols, ids, run->counts[y], run->answer, ncols, run->present);
+        put_block(run, y);
+        return;
+    }
     for (int64_t q = 0; q < run->counts[y]; q++)
         worker->scratch[q] = run->offsets[ids[q]];
-    extract(block(run, y), run->stride, outputs(run), 0, run->counts[y], worker->scratch,
+    extract(block(run, y), run->stride, ncols, 0, run->counts[y], worker->scratch,
             run->answer_columns, run->answer_values);
     put_block(run, y);
 }
 
 void copy_merged(struct run *run, int64_t range)
 {
-    const int64_t last = least((range + 1) * RANGE, run->ids);
+    const int64_t last = least((range + 1) * RANGE, run->ids), ncols = outputs(run);
     for (int64_t i = range * RANGE; i < last; i++) {
         const int64_t root = run->parents[i], from = run->offsets[root], to = run->offsets[i];
         if (root == i)
             continue;
+        if (run->answer) {
+            memcpy(run->answer + i * ncols, run->answer + root * ncols, ncols * sizeof(real));
+            memcpy(run->present + i * ncols, run->present + root * ncols, ncols);
+            continue;
+        }
         memcpy(run->answer_columns + to, run->answer_columns + from, run->degrees[root] * sizeof(int64_t));
         memcpy(run->answer_values + to, run->answer_values + from, run->degrees[root] * sizeof(real));
     }
