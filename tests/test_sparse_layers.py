@@ -192,7 +192,7 @@ def test_calls_take_most_threads_of_pytorch_or_helpers(monkeypatch, helped):
         gbdnn.train(net, X, X, epochs=1, nthreads=threads)
         return all(found)
 
-    monkeypatch.setattr(fused_shares._Job, "begin", lambda _: True)
+    monkeypatch.setattr(fused_shares._Job, "begin", lambda *_: True)
     assert call(3)
     assert call(2)
     assert not helped

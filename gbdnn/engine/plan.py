@@ -623,7 +623,7 @@ def division(
     lanes = 128 // facts.dtype.itemsize  # a tile of two cache lines is twice as fast as one
     each = facts.edges * costs.speeds().fused + facts.infos[0].nrows * costs.DENSE_COPY
     workers = 1 if inputs * each < costs.HAND_OVER else nthreads or available()
-    workers = max(1, min(workers, memory // facts.narrowest))
+    workers = max(1, min(workers, machine().cores, memory // facts.narrowest))
     fits = memory // (facts.narrowest * workers) * lanes
     widest = max(lanes, min(costs.direct_width(facts.dtype.itemsize), fits))
     rounds = -(-inputs // (widest * workers))

@@ -57,14 +57,14 @@ def run_shallow(
     blocks = partial(_blocks, chains, X, values, present, sizes, progress)
     if sizes.threads_each == 1 or progress.is_watched:
         return blocks()
-    # Calls are compared with earlier ones that have as many lines of inputs.
-    kind = sizes.threads_each, -(-X.nrows * X.dtype.itemsize // 64)
-    shared = chains.shared(*kind)
-    entries = shared.run(X.dense_rows(0, X.nrows), chains.safe, values, present)
+    shared = taken(chains.idle_shared, partial(FusedShares, chains.unchecked))
+    work = chains.line * -(-X.nrows * X.dtype.itemsize // 64)
+    rows, count = X.dense_rows(0, X.nrows), sizes.threads_each
+    entries = shared.run(rows, count, work, chains.safe, values, present)
     if entries is None:
         entries = blocks()
     shared.end()
-    chains.idle_shared[kind].append(shared)  # not after an error
+    chains.idle_shared.append(shared)  # not after an error
     return entries
 
 
@@ -114,8 +114,10 @@ class _Chains:
         Without and with a check for sums outside the dtype's range.
     safe : float
         Magnitude of features up to which no sum leaves the range.
-    idle_shared : dict of (int, int) to list of FusedShares
-        By numbers of threads and of lines, for reuse.
+    line : float
+        Estimated time of a cache line of inputs on one thread, in ns.
+    idle_shared : list of FusedShares
+        For reuse.
     idle_runs : dict of (int, int) to list of CompiledRun
         By widths of blocks and numbers of threads.
     """
@@ -129,8 +131,8 @@ class _Chains:
         self.checked = FusedChain(ChainLayers(0, checked, layout.weights, layout.positions))
         self.unchecked = unchecked(self.checked)
         self._facts = net.prepared(NetworkFacts.of)
-        self.safe, self._work = self._facts.safe, self._facts.line
-        self.idle_shared: dict[tuple[int, int], list[FusedShares]] = defaultdict(list)
+        self.safe, self.line = self._facts.safe, self._facts.line
+        self.idle_shared: list[FusedShares] = []
         self.idle_runs: dict[tuple[int, int], list[CompiledRun]] = defaultdict(list)
 
     def run(self, width: int, workers: int) -> CompiledRun:
@@ -148,8 +150,3 @@ class _Chains:
 
         found: CompiledRun = taken(self.idle_runs[width, workers], make)
         return found
-
-    def shared(self, count: int, lines: int) -> FusedShares:
-        """Return idle layers divided into `count` shares of neurons, or new ones."""
-        make = partial(FusedShares, self.unchecked, count, lines * self._work)
-        return taken(self.idle_shared[count, lines], make)

@@ -9,10 +9,7 @@ the reference, and the fallback on processors for which the installation has no 
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
@@ -23,6 +20,8 @@ from gbdnn.kernels.kernel import BlockKernel
 from gbdnn.kernels.reorder import reordered
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.kernel import ChainLayers
     from gbdnn.model.layer import Layer
@@ -80,22 +79,10 @@ class FusedKernel(BlockKernel):
         """Return consecutive layers."""
         return FusedChain(layers)
 
-    def prepare_single(self, layer: Layer, density: float, count: int) -> list[FusedLayer]:
-        """Return the rows of the weights for a single input, in `count` shares of the neurons.
-
-        The shares have about equally many edges. From `density` on, zeros are stored, too.
-        """
+    def prepare_single(self, layer: Layer, density: float) -> FusedLayer:
+        """Return the rows of the weights for a single input; from `density` on with zeros, too."""
         dense = layer.edges >= density * layer.nrows * layer.ncols
-        W, parts, between = layer.W, np.arange(1, count) / count * layer.edges, list[int]()
-        if count > 1:
-            degrees = W.reduce_columnwise("count").new().to_dense(fill_value=0)
-            between = np.searchsorted(np.cumsum(degrees), parts).tolist()
-        found = []
-        for first, last in itertools.pairwise([0, *between, layer.ncols]):
-            rows = SparseRows.from_matrix(W[:, first:last].new() if count > 1 else W.dup())
-            bias = layer.bias if isinstance(layer.bias, float) else layer.bias[first:last]
-            found.append(prepare_rows(rows, bias, layer, first=first, dense=dense))
-        return found
+        return prepare_rows(SparseRows.from_matrix(layer.W.dup()), layer.bias, layer, dense=dense)
 
 
 FUSED = FusedKernel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,16 +12,15 @@ from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import CONSTANTS, Record
-from gbdnn.kernels.compiled.table import shares
+from gbdnn.kernels.compiled.table import shares, single_shares
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.kernels.together import openmp_team, taken, together
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gbdnn.arrays.sources import DenseRows
-    from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.fused_chain import FusedChain
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
@@ -42,30 +40,29 @@ class _Job:
     what : {"block", "single"}
         What is computed.
     dtype : dtype
-    count : int
-        Number of threads, including the caller.
-    work : float
-        Estimated time of a call on one thread, in ns.
     **members : int, ndarray or Record
         Members of the record that do not change.
     """
 
-    def __init__(self, what: str, dtype: np.dtype, count: int, work: float, **members: Any) -> None:
+    def __init__(self, what: str, dtype: np.dtype, **members: Any) -> None:
         self._counters = np.zeros(CONSTANTS["PROGRESS"] + 2 * members["layers"], np.int64)
         self._record = Record("job", counters=self._counters, **members)
         self.set, self._function = self._record.set, required(dtype)[f"share_{what}"]
-        self._count = count
-        stay = np.inf if work >= costs.HAND_OVER else 1e-9 * CONSTANTS["STAY"]
-        self._ended, self._stay = -np.inf, stay
+        self._ended = -np.inf
 
-    def begin(self) -> bool:
-        """Return whether helpers take part in the call that begins."""
-        soon = perf_counter() - self._ended <= self._stay
-        return soon or openmp_team(self._count) is not None
+    def begin(self, count: int, work: float) -> bool:
+        """Return whether helpers take part in a call on `count` threads.
 
-    def run(self, *, helped: bool) -> int:
-        """Compute the job; return the first counter."""
-        together(self._count if helped else 1, self._function, self._record)
+        It takes about `work` ns on one thread.
+        """
+        if count == 1 or work >= costs.HAND_OVER:
+            return count > 1
+        soon = perf_counter() - self._ended <= 1e-9 * CONSTANTS["STAY"]
+        return soon or openmp_team(count) is not None
+
+    def run(self, count: int) -> int:
+        """Compute the job on threads; return the first counter."""
+        together(count, self._function, self._record)
         return int(self._counters[0])
 
     def end(self) -> None:
@@ -80,26 +77,29 @@ class FusedShares:
     ----------
     chain : FusedChain
         Without panels. Sums are not checked, and inputs not dropped.
-    count : int
-        Number of shares of each layer, and of threads.
-    work : float
-        Estimated time on one thread, in ns.
     """
 
-    def __init__(self, chain: FusedChain, count: int, work: float) -> None:
-        weights = chain.layers.weights
-        self._chain, self._layers = chain, len(weights)
-        table = Record.joined([shares(layer, count) for layer in weights])
+    def __init__(self, chain: FusedChain) -> None:
+        self._chain, self._layers = chain, len(chain.layers.weights)
         neurons, dtype = chain.neurons, chain.dtype
         width = costs.SHARED_LINES * 64 // dtype.itemsize
         self._Y, self._Z = (AlignedBlock(neurons, width, dtype) for _ in range(2))
         members = {"Y": self._Y, "Z": self._Z, "stride": self._Y.stride, "layers": self._layers}
-        self._job = _Job("block", dtype, count, work, table=table, shares=count, **members)
+        self._job = _Job("block", dtype, **members)
+        self._tables: dict[int, Record] = {}  # by number of shares
 
     def run(
-        self, rows: np.ndarray, largest: float, values: np.ndarray, present: np.ndarray | None
-    ) -> int | None:
+        self, rows: np.ndarray, count: int, work: float, largest: float, values: np.ndarray,
+        present: np.ndarray | None,
+    ) -> int | None:  # fmt: skip
         """Compute rows of at most `costs.SHARED_LINES` lines, and write the answer's rows.
+
+        Parameters
+        ----------
+        count : int
+            Number of shares of each layer, and of threads.
+        work : float
+            Estimated time on one thread, in ns.
 
         Returns
         -------
@@ -109,13 +109,14 @@ class FusedShares:
         """
         chain, Y, Z = self._chain, self._Y, self._Z
         Y.neurons = chain.layers.neurons(0)
-        if (
-            not self._job.begin()
-            or not chain.read_dense(Y, 0, rows, np.arange(len(rows))) <= largest
-        ):
+        ids = np.arange(len(rows))
+        if not self._job.begin(count, work) or not chain.read_dense(Y, 0, rows, ids) <= largest:
             return None
-        self._job.set(inputs=len(rows))
-        self._job.run(helped=True)
+        if count not in self._tables:
+            weights = chain.layers.weights
+            self._tables[count] = Record.joined([shares(layer, count) for layer in weights])
+        self._job.set(inputs=len(rows), table=self._tables[count], shares=count)
+        self._job.run(count)
         last = Z if self._layers % 2 else Y
         last.inputs, last.neurons = Y.inputs, chain.layers.neurons(self._layers)
         return chain.write(last, values, present)
@@ -130,37 +131,21 @@ class FusedSingle:
 
     Parameters
     ----------
-    whole, shares : sequence of list of FusedLayer
-        Each layer from `FusedKernel.prepare_single`, as one share and as a share per thread. Whole
-        layers are faster if no other thread helps.
+    table : callable
+        ``table(count)`` returns the layers in `count` shares.
     infos : sequence of LayerInfo
-    work : float
-        Estimated time on one thread, in ns.
     """
 
-    def __init__(
-        self,
-        whole: Sequence[list[FusedLayer]],
-        shares: Sequence[list[FusedLayer]],
-        infos: Sequence[LayerInfo],
-        work: float,
-    ) -> None:
-        dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(shares[0])
+    def __init__(self, table: Callable[[int], Record], infos: Sequence[LayerInfo]) -> None:
+        dtype, neurons = infos[0].dtype, max(max(i.shape) for i in infos)
         self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
-        active = np.empty((count, neurons), np.uint32)
-        arrays = {"Y": self._y, "Z": self._z, "active": active}
-        members = {"layers": len(infos), "neurons": neurons}
-        self._job = _Job("single", dtype, count, work, **arrays, **members)
-        self._choices = [
-            {"table": Record.joined([share.record for layer in layers for share in layer]),
-             "shares": n}
-            for layers, n in ((whole, 1), (shares, count))
-        ]  # fmt: skip
-        self._nrows, self._choice = infos[0].nrows, -1
+        members = {"layers": len(infos), "neurons": neurons, "Y": self._y, "Z": self._z}
+        self._job, self._table = _Job("single", dtype, **members), table
+        self._nrows, self._count = infos[0].nrows, 0
         self._last = (self._z if len(infos) % 2 else self._y)[: infos[-1].ncols]
 
-    def run(self, x: np.ndarray, out: np.ndarray) -> int:
-        """Write the activations of the last layer to `out`.
+    def run(self, x: np.ndarray, out: np.ndarray, count: int, work: float) -> int:
+        """Write the activations of the last layer to `out`, on `count` threads if others help.
 
         Returns
         -------
@@ -169,11 +154,13 @@ class FusedSingle:
             if a value of `x` is not finite.
         """
         self._y[: self._nrows] = x
-        helped = self._job.begin()
-        if helped != self._choice:
-            self._job.set(**self._choices[helped])
-            self._choice = helped
-        faulty = self._job.run(helped=helped)
+        # Whole layers are faster if no other thread helps.
+        count = count if self._job.begin(count, work) else 1
+        if count != self._count:
+            active = np.empty((count, len(self._y)), np.uint32)
+            self._job.set(table=self._table(count), shares=count, active=active)
+            self._count = count
+        faulty = self._job.run(count)
         self._job.end()
         out[:] = self._last
         return faulty - 1
@@ -183,28 +170,30 @@ class Singles:
     """A network prepared for single inputs."""
 
     def __init__(self, net: Network) -> None:
-        self._layers, self._infos = list(net), [info.info for info in net.infos]
+        self._infos = [info.info for info in net.infos]
         sizes = [(info.edges, *info.shape) for info in self._infos]
         self._work = sum(costs.single_layer(*each) for each in sizes)
-        self._density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
-        self._shares: dict[int, list[list[FusedLayer]]] = {}
-        self._idle: dict[int, list[FusedSingle]] = defaultdict(list)  # reused by the next call
+        density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
+        self._layers = [FUSED.prepare_single(layer, density) for layer in net]
+        self._tables: dict[int, Record] = {}  # by number of shares, those of the last two
+        self._idle: list[FusedSingle] = []  # reused by the next call
 
     def run(self, X: DenseRows, values: np.ndarray, count: int) -> None:
         """Write the activations of each input to a row of `values`, with `count` threads."""
         faulty = -1
-        single = taken(self._idle[count], partial(self._single, count))
+        single = taken(self._idle, partial(FusedSingle, self._table, self._infos))
         for n, x in enumerate(X.dense_rows(0, X.nrows)):
-            faulty = max(faulty, single.run(x, values[n]))
-        self._idle[count].append(single)
+            faulty = max(faulty, single.run(x, values[n], count, self._work))
+        self._idle.append(single)
         if faulty == len(self._infos):
             X.require_finite(0, X.nrows)
         elif faulty >= 0:
             raise non_finite(faulty, self._infos[faulty])
 
-    def _single(self, count: int) -> FusedSingle:
-        for n in {1, count} - self._shares.keys():
-            self._shares[n] = [
-                FUSED.prepare_single(layer, self._density, n) for layer in self._layers
-            ]
-        return FusedSingle(self._shares[1], self._shares[count], self._infos, self._work)
+    def _table(self, count: int) -> Record:
+        tables = self._tables  # threads that replace it at once lose one, which is made again
+        if count not in tables:
+            made = Record.joined([single_shares(layer, count) for layer in self._layers])
+            last = dict(list(tables.items())[-1:])
+            self._tables = tables = {**last, count: made}
+        return tables[count]

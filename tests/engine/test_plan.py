@@ -84,8 +84,8 @@ def test_what_runs_is_what_is_planned(monkeypatch, on):
         monkeypatch.setattr(owner, name, noted)
 
     note(CompiledRun, "advance", lambda run, *_: {"workers": run.threads, "width": run.width})
-    note(FusedSingle, "run", lambda single, *_: {"threads_each": single._job._count})
-    note(FusedShares, "run", lambda shares, *_: {"threads_each": shares._job._count})
+    note(FusedSingle, "run", lambda _, x, out, count, work: {"threads_each": count})
+    note(FusedShares, "run", lambda _, rows, count, *more: {"threads_each": count})
     note(DenseRows, "dense_rows", lambda _, start, stop: {"width": stop - start})
     on("Zen 5, 8 cores")
     shapes = (24, 30, 18), (40, 40, 40, 40, 9), (200, 150)

@@ -115,7 +115,7 @@ def helped(monkeypatch, now):
     """Whether each call had help."""
     calls, begin = [], fused_shares._Job.begin
     monkeypatch.setattr(
-        fused_shares._Job, "begin", lambda job: calls.append(begin(job)) or calls[-1]
+        fused_shares._Job, "begin", lambda *of: calls.append(begin(*of)) or calls[-1]
     )
     return calls
 

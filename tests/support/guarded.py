@@ -14,6 +14,7 @@ import ctypes
 import mmap
 import os
 import sys
+from functools import partial
 from itertools import islice, pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs, dense_product, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import graphblas, loading, table
-from gbdnn.kernels.compiled.record import CONSTANTS, address
+from gbdnn.kernels.compiled.record import CONSTANTS, Record, address
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
@@ -126,7 +127,7 @@ def sparse_rows(A, *, iso=False):
 
 
 def layers_of(random, kind, sizes, dtype):
-    """Return layers for blocks, and for single inputs in two shares."""
+    """Return layers for blocks, and for single inputs."""
     infos, blocks, single, iso, dense = [], [], [], "iso" in kind, kind == "dense"
     for n, m in pairwise(sizes):
         W = some(random, (n, m), dtype, {"dense": 1, "empty": 0}.get(kind, 0.3)) / 8
@@ -136,9 +137,12 @@ def layers_of(random, kind, sizes, dtype):
         panels = table.prepare_panels(*given) if "panels" in kind else None
         blocks.append(panels or (table.prepare_dense if dense else table.prepare)(*given))
         infos.append(info)
-        parts = [(i, sparse_rows(W[:, i:j], iso=iso), b[i:j]) for i, j in pairwise((0, m // 2, m))]
-        single.append([table.prepare_rows(A, c, info, first=i, dense=dense) for i, A, c in parts])
+        single.append(table.prepare_rows(sparse_rows(W, iso=iso), b, info, dense=dense))
     return infos, blocks, single
+
+
+def joined(layers, count):
+    return Record.joined([table.single_shares(layer, count) for layer in layers])
 
 
 def networks(dtype, step):
@@ -163,12 +167,12 @@ def networks(dtype, step):
             assert all(np.isfinite(each).all() for each in (values[Y.inputs], *rows))
             values, present = (np.empty((n, sizes[-1]), kind) for kind in (dtype, np.uint8))
             if not (flag or "panels" in kind or n > 128 // dtype.itemsize):
-                shared = FusedShares(chain, 2 + at % 4, 0)
-                assert shared.run(X, 9.0, values, present) == np.count_nonzero(values)
+                found = FusedShares(chain).run(X, 2 + at % 4, 0, 9.0, values, present)
+                assert found == np.count_nonzero(values)
         for answer in (False, True):  # the chain without checks
             compute_run(chain, X if at % 4 > 1 else sparse_rows(X), at, positions, answer=answer)
-        one, out = FusedSingle(single, single, infos, 0), np.empty(sizes[-1], dtype)
-        assert one.run(X[0], out) == one.run(X[-1], out) == -1
+        one, out = FusedSingle(partial(joined, single), infos), np.empty(sizes[-1], dtype)
+        assert one.run(X[0], out, 1 + at % 3, 0) == one.run(X[-1], out, 1 + at % 4, 0) == -1
         assert np.isfinite(out).all()
 
 
@@ -284,7 +288,7 @@ def main(library, dtype, group, place, step):
     graphblas.of_any_processor = lambda _: functions
     AlignedBlock.__init__, AlignedBlock.scratch = make_block, property(lambda self: self._scratch)
     costs.panel_rows = lambda edges, nrows, ncols: min(nrows, 50)
-    _Job.begin = lambda _: True
+    _Job.begin = lambda *_: True
     _Team.call = called_alone  # but none helps
     guard = None if place == "anywhere" else Guard(at_start=place == "start")
     for k, name in enumerate(globals()[group](np.dtype(dtype), int(step))):

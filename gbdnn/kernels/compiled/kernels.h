@@ -50,9 +50,10 @@ struct layer {
     int64_t checked;      // whether to look for sums that are not finite
     int64_t masked;       // whether sums are kept where a mask lies between the limits, else 0
     int64_t panels;       // number of groups of rows by which the edges are sorted
-    int64_t first;        // for single inputs: the column of the layer that is the first one here
+    int64_t first, width;  // for single inputs: the first of the columns here, and those of the layer
     const int64_t *indptr;
-    const uint32_t *rows;  // for single inputs: columns, uint16_t if `ncols` is at most NEAR
+    const int64_t *ends;  // for single inputs: of the edges of each row, which begin at `indptr`
+    const uint32_t *rows;  // for single inputs: columns, uint16_t if `width` is at most NEAR
     const uint32_t *places;  // neuron of each column
     const real *weights, *bias;
     const real *limits;  // least and greatest activation
@@ -365,7 +366,7 @@ bool multiply_rows(const struct dense *dense, int64_t first, int64_t last);
 /* Whether any of `count` numbers is not finite. */
 bool any_infinite(const real *z, int64_t count);
 
-/* Compute a layer, or a share of it, for a single input, whose `actives` nonzero activations are
+/* Compute a layer, or a share of its columns, for a single input, whose `actives` nonzero activations are
    listed in `active`. Return whether a sum is not finite. */
 bool compute_single(const struct layer *layer, const uint32_t *active, int64_t actives, const real *y,
                     real *z);

@@ -22,7 +22,7 @@ INLINED bool compute_share(const struct job *job, const struct layer *W, const r
     }
     if (*actives == UNKNOWN)
         *actives = find_active(Y, W->nrows, active);
-    return compute_single(W, active, *actives, Y, Z + W->first);
+    return compute_single(W, active, *actives, Y, Z);
 }
 
 /* Compute shares of each layer until none is left. */

@@ -43,7 +43,7 @@ INLINED void add_rows(const struct layer W, const uint32_t *active, int64_t acti
 {
     for (int64_t n = 0; n < actives; n++) {
         const int64_t i = active[n];
-        add_row(W.rows, W.weights, W.weight_step, W.indptr[i], W.indptr[i + 1], y[i], z, near);
+        add_row(W.rows, W.weights, W.weight_step, W.indptr[i], W.ends[i], y[i], z, near);
     }
 }
 
@@ -51,15 +51,16 @@ INLINED void add_rows(const struct layer W, const uint32_t *active, int64_t acti
 static void add_dense_rows(const struct layer W, const uint32_t *active, int64_t actives,
                            const real *y, real *restrict z)
 {
+    const int64_t last = W.first + W.ncols;
     int64_t n = 0;
     for (; n + TOGETHER <= actives; n += TOGETHER) {
         const real *rows[TOGETHER];
         real v[TOGETHER];
         for (int64_t k = 0; k < TOGETHER; k++) {
-            rows[k] = W.weights + active[n + k] * W.ncols;
+            rows[k] = W.weights + active[n + k] * W.width;
             v[k] = y[active[n + k]];
         }
-        for (int64_t j = 0; j < W.ncols; j++) {
+        for (int64_t j = W.first; j < last; j++) {
             real sum = z[j];
             for (int64_t k = 0; k < TOGETHER; k++)
                 sum = __builtin_elementwise_fma(rows[k][j], v[k], sum);
@@ -67,8 +68,8 @@ static void add_dense_rows(const struct layer W, const uint32_t *active, int64_t
         }
     }
     for (; n < actives; n++) {
-        const real v = y[active[n]], *row = W.weights + active[n] * W.ncols;
-        for (int64_t j = 0; j < W.ncols; j++)
+        const real v = y[active[n]], *row = W.weights + active[n] * W.width;
+        for (int64_t j = W.first; j < last; j++)
             z[j] = __builtin_elementwise_fma(row[j], v, z[j]);
     }
 }
@@ -97,16 +98,17 @@ bool compute_single(const struct layer *layer, const uint32_t *active, int64_t a
 {
     const struct layer W = *layer;
     const real low = W.limits[0], high = W.limits[1];
-    for (int64_t j = 0; j < W.ncols; j++)
+    const int64_t last = W.first + W.ncols;
+    for (int64_t j = W.first; j < last; j++)
         z[j] = W.bias[j * W.bias_step];
     if (W.dense)
         add_dense_rows(W, active, actives, y, z);
-    else if (W.ncols <= NEAR)
+    else if (W.width <= NEAR)
         add_rows(W, active, actives, y, z, true);
     else
         add_rows(W, active, actives, y, z, false);
-    const bool infinite = any_infinite(z, W.ncols);
-    for (int64_t j = 0; j < W.ncols; j++) {  // as `between`
+    const bool infinite = any_infinite(z + W.first, W.ncols);
+    for (int64_t j = W.first; j < last; j++) {  // as `between`
         const real limited = low > z[j] ? low : z[j];
         z[j] = (high < limited ? high : limited) + 0;
     }

@@ -14,7 +14,7 @@ import numpy as np
 
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.compiled.record import CONSTANTS, Record, address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FusedLayer", "layer_table", "prepare", "shares"]
+__all__ = ["FusedLayer", "layer_table", "prepare", "shares", "single_shares"]
 
 DENSE_GROUP, NEAR = CONSTANTS["DENSE_GROUP"], CONSTANTS["NEAR"]
 
@@ -36,9 +36,8 @@ class FusedLayer(NamedTuple):
     the next have the same rows and are computed together; ``limits`` are the least and greatest
     activation. A dense layer stores all weights by column and has no ``rows``.
 
-    For single inputs the arrays hold the rows of some columns of W: ``first`` is the first of these
-    columns, and ``rows`` (uint16 or uint32) are column numbers counted from it. One weight for all
-    edges is stored four times.
+    For single inputs the arrays hold the rows of W: ``rows`` (uint16 or uint32) are column numbers.
+    One weight for all edges is stored four times.
     """
 
     ncols: int
@@ -112,12 +111,9 @@ def prepare_dense(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -
 
 
 def prepare_rows(
-    rows: SparseRows, b: float | np.ndarray, info: LayerInfo, *, first: int, dense: bool
+    rows: SparseRows, b: float | np.ndarray, info: LayerInfo, *, dense: bool
 ) -> FusedLayer:
-    """Return a share of a layer for a single input, from rows of its columns from `first` on.
-
-    A dense layer stores zeros, too.
-    """
+    """Return a layer for single inputs from its rows; a dense layer stores zeros, too."""
     if dense:
         arrays = _dense(rows, b, info)
     else:
@@ -128,8 +124,33 @@ def prepare_rows(
             "weights": np.ascontiguousarray(weights),
             "bias": np.atleast_1d(np.asarray(b, info.dtype)),
         }
-    step = int(not rows.is_iso)
-    return _layer(info, arrays, ncols=rows.ncols, first=first, weight_step=step)
+    return _layer(info, arrays, width=info.ncols, weight_step=int(not rows.is_iso))
+
+
+def single_shares(layer: FusedLayer, count: int) -> Record:
+    """Return `count` shares of a layer from `prepare_rows`, with about equally many edges.
+
+    They refer to the same edges: those of a row are cut between columns.
+    """
+    arrays, parts, found = layer.arrays, np.arange(count + 1) / count, [layer.record] * count
+    table = Record.joined(found)
+    if table.array["dense"][0]:
+        ends = np.rint(parts * layer.ncols).astype(np.int64)
+    else:
+        columns, indptr = arrays["rows"], arrays["indptr"]
+        edges = np.cumsum(np.bincount(columns, minlength=layer.ncols))
+        ends = np.searchsorted(edges, parts * len(columns))
+        ends[0], ends[-1] = 0, layer.ncols
+        cuts = np.empty((count + 1, len(indptr) - 1), np.int64)
+        before = np.zeros(len(columns) + 1, np.int64)
+        for cut, end in zip(cuts, ends, strict=True):
+            np.cumsum(columns < end, out=before[1:])
+            cut[:] = indptr[:-1] + before[indptr[1:]] - before[indptr[:-1]]
+        table.array["indptr"] = address(cuts) + cuts.strides[0] * np.arange(count)
+        table.array["ends"] = table.array["indptr"] + cuts.strides[0]
+        table.hold(found, cuts)
+    table.array["first"], table.array["ncols"] = ends[:-1], np.diff(ends)
+    return table
 
 
 def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str, np.ndarray]:
