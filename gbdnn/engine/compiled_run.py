@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import Watch
     from gbdnn.kernels.kernel import LayerPlan
 
-__all__ = ["AT_ONCE", "FEW", "NARROW", "FusedInputs", "balanced", "read_parts", "unchecked"]
+__all__ = ["AT_ONCE", "NARROW", "FusedInputs", "balanced", "read_parts", "unchecked"]
 
-FEW = 0.75  # share of a block's width below which survivors are pooled
 NARROW = 32  # inputs below which a further thread does not help
 AT_ONCE = 16  # blocks whose rows are read together
 

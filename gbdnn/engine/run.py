@@ -42,7 +42,7 @@ from gbdnn.runtime.first_use import gb, shown
 from gbdnn.runtime.threads import engaged, restored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from gbdnn.arrays.sources import RowSource
     from gbdnn.engine.plan import Plan
@@ -233,9 +233,9 @@ class _Run:
             self.rows.append(WaitingRows(k, source, start, nbytes))
 
 
-def is_stop(k: int, stops: Sequence[int] = _STOPS) -> bool:
+def is_stop(k: int) -> bool:
     """Whether a window ends before layer `k`: 6, 10, 14, 20, 30, 45, ..."""
-    stop = stops[-1]
+    stop = _STOPS[-1]
     while stop < k:
         stop += stop // 2
-    return k == stop or k in stops
+    return k == stop or k in _STOPS

@@ -34,7 +34,6 @@ class FusedKernel(BlockKernel):
     """Sums in registers, in compiled code."""
 
     name, is_compiled, at_once = "fused", True, 4
-    stops = (6, 10, 14, 20)
 
     def width(self, neurons: int, itemsize: int, inputs: int, threads: int) -> int:
         """Return the number of inputs per block for layers of up to `neurons` neurons."""
@@ -68,12 +67,14 @@ class FusedKernel(BlockKernel):
 
         The part that does not depend on the width is cached on the layer.
         """
-        given, found = _columns(layer, rows, columns), None
-        if wide and not costs.dense_layer_pays(layer.edges, *layer.shape):
-            found = prepare_panels(*given, layer)
-        if found is None:
-            found = layer.prepared(_any_width) if rows is None else _prepared(given, layer)
-        return found
+        wide = wide and not costs.dense_layer_pays(layer.edges, *layer.shape)
+        if not wide and rows is None:
+            return layer.prepared(_any_width)
+        given = _columns(layer, rows, columns)
+        panels = prepare_panels(*given, layer) if wide else None
+        if panels is None and rows is None:
+            return layer.prepared(_any_width)
+        return panels or _prepared(given, layer)
 
     def chain(self, layers: ChainLayers) -> FusedChain:
         """Return consecutive layers."""

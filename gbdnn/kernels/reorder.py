@@ -44,12 +44,21 @@ def reordered(
     layer: Layer, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[SparseRows, float | np.ndarray]:
     """Return a layer's columns and bias, with rows and columns of the weights reordered."""
-    W = gb.Matrix(layer.W.dtype, *layer.shape, name="W")
-    W.ss.config["format"] = "by_col"
-    W << layer.W[rows, columns]
-    found = W.ss.export("csc", give_ownership=True, sort=True)
+    W, nrows = layer.W.ss.export("csc"), layer.nrows
+    starts, values = W["indptr"].view(np.int64), W["values"]
+    degrees, indptr = np.diff(starts)[columns], np.zeros(layer.ncols + 1, np.int64)
+    np.cumsum(degrees, out=indptr[1:])
+    edges = np.arange(indptr[-1]) + np.repeat(starts[columns] - indptr[:-1], degrees)
+    # Sorting whole numbers takes a fraction of the time of a product with permutations.
+    base = np.repeat(nrows * np.arange(layer.ncols), degrees)
+    keys = base + inverse(rows)[W["row_indices"].view(np.int64)[edges]]
+    if len(values) == 1:
+        keys.sort()
+    else:
+        order = np.argsort(keys)
+        keys, values = keys[order], values[edges[order]]
     b = layer.bias if isinstance(layer.bias, float) else layer.bias[columns]
-    return SparseRows(found["indptr"], found["row_indices"], found["values"], layer.nrows), b
+    return SparseRows(indptr.view(np.uint64), (keys - base).view(np.uint64), values, nrows), b
 
 
 class _Marks(NamedTuple):

@@ -114,8 +114,10 @@ class LayerInfo:
         """The properties of this layer, without a reference to its weights."""
         if type(self) is LayerInfo:
             return self
-        known = {each.name: getattr(self, each.name) for each in fields(LayerInfo)}
-        return LayerInfo(**known | self.unrounded)
+        found = LayerInfo.__new__(LayerInfo)  # all values have been checked
+        found._set(**{each.name: getattr(self, each.name) for each in fields(LayerInfo)})
+        found._set(unrounded=self.unrounded)
+        return found
 
     @property
     def nrows(self) -> int:
