@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,7 +169,7 @@ def check(seed, folder):
 
 
 def _way(draw, net, options, folder):
-    ways = ["infer"] * 6 + ["batches", "compile", "store"]
+    ways = ["infer"] * 6 + ["batches", "compile", "store", "executor"]
     if options.get("callback") or options["engine"] == "lagraph":
         ways = ["infer"]
     if draw.X.shape[0] == 0:
@@ -192,6 +193,12 @@ def _compile(net, X, options, folder):
     return np.asarray(found(rows.astype(net.infos[0].dtype)), float)
 
 
+def _executor(net, X, options, folder):
+    with ThreadPoolExecutor(2) as pool:
+        workers = gbdnn.distributed.Workers(pool, batch_size=20, order="hashed")
+        return dense(gbdnn.infer(net, X, executor=workers, **options))
+
+
 def _store(net, X, options, folder):
     """A network on disk and features in a store, into a store."""
     gbdnn.save(net, folder / "net")
@@ -203,7 +210,10 @@ def _store(net, X, options, folder):
     return dense(Y.matrix())
 
 
-_WAYS = {"infer": _infer, "batches": _batches, "compile": _compile, "store": _store}
+_WAYS = {
+    "infer": _infer, "batches": _batches, "compile": _compile, "store": _store,
+    "executor": _executor,
+}  # fmt: skip
 
 
 if __name__ == "__main__":  # python tests/support/drawn.py FIRST COUNT
