@@ -27,11 +27,14 @@ def network(
     parameters are those of `erdos_renyi`. Warn about layers with few edges per neuron.
     """
     shapes = list(pairwise(sizes))
-    most, ends = max(1, sum(n * m for n, m in shapes)), max(1, sum(n + m for n, m in shapes))
     if density is None:
-        # ERK gives a layer a share of all edges in proportion to n + m.
-        degree = max(_enough(n, m) / (n + m) for n, m in shapes) if least else _DEGREE
-        density = min(1.0, max(least, 1.01 * degree * ends / most))
+        # A layer has a share of all edges in proportion to n + m under ERK, to n m otherwise.
+        is_uniform = bool(least) and options.get("distribution") == "uniform"
+        parts = [n * m if is_uniform else n + m for n, m in shapes]
+        enough = [_enough(n, m) / part for (n, m), part in zip(shapes, parts, strict=True)]
+        edges = (max(enough) if least else _DEGREE) * sum(parts)
+        most = max(1, sum(n * m for n, m in shapes))
+        density = min(1.0, max(least, 1.01 * edges / most))
     net = erdos_renyi(sizes, density, **options)
     for k, info in enumerate(net.infos):
         if info.edges < _enough(*info.shape):

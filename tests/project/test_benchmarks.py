@@ -44,6 +44,7 @@ RUNS = sorted((PAPERS | OPTIONS).items())
 RUNS += [
     ("fssl.py", [*OPTIONS["fssl.py"], "--dense"]),
     ("reference.py", ["--quick", "--trimming"]),
+    ("wang_tables4_9.py", ["--quick", "--device", "cpu"]),
     ("workers.py", ["--quick", "--balance"]),
     ("threads.py", ["--quick", "--inputs", 64, "--threads", "1,2", "--wait-policy"]),
     ("python_calls.py", ["loss", "--density", "1", "--rounds", 2]),
@@ -55,6 +56,7 @@ RUNS += [
 # These runs need one more package.
 FRAMEWORKS = {
     "accelerate.py": "torch", "mofrad_hashing.py": "mpi4py", "net.onnx": "onnxruntime",
+    "--device": "torch",
 }  # fmt: skip
 
 
