@@ -72,8 +72,8 @@ SPEEDS = {
 }  # fmt: skip
 
 PASS = 0.1  # reading or writing an element in the caches
-FULL_CALL = 25_000.0  # call overhead of a layer in the full kernel
-SPARSE_CALL = 60_000.0  # the same in the sparse kernel
+FULL_CALL = 7_000.0  # call overhead of a layer in the full kernel
+SPARSE_CALL = 8_000.0  # the same in the sparse kernel
 PART = 1e5  # least work of a layer for a part of the rows in the sparse kernel
 PART_ROWS = 500  # of a part: its activations stay in the caches, and calls take little time
 MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
@@ -103,7 +103,7 @@ HAND_OVER = 200_000.0  # work from which a second thread helps
 CALLERS = 4  # threads that read features in Python at the same time; more wait for its lock
 
 BLOCK_ROWS = 1000  # of a block in the full kernel: wider ones are compacted to full panels
-PANEL_BYTES = 5 << 18  # 1.25 MiB; input and output of a product share the caches
+PANEL_BYTES = 3 << 18  # 0.75 MiB; input and output of a product share the caches
 WIDEST = 240  # inputs of a panel; wider ones gain nothing
 NARROWEST = 48  # below, columns are too short for vectorised loops
 FUSED_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
@@ -240,7 +240,7 @@ def block_rows(inputs: int, nthreads: int) -> int:
 def panel_width(neurons: int, itemsize: int) -> int:
     """Return the number of inputs per panel for layers of up to `neurons` neurons.
 
-    A panel has about 1.25 MiB and 48 to 240 inputs (16, if 48 inputs exceed it).
+    A panel has about 0.75 MiB and 48 to 240 inputs (16, if 48 inputs exceed it).
     """
     column = max(neurons, 1) * itemsize
     if 16 * column > PANEL_BYTES:
