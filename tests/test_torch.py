@@ -110,13 +110,6 @@ class Tied(nn.Module):
         return self.head(self.again(torch.tanh(self.first(x))))
 
 
-class Named(nn.Sequential):
-    """A subclass of Sequential with a forward."""
-
-    def forward(self, x):
-        return 2 * super().forward(x)
-
-
 class Shared(nn.Module):
     """A Sequential whose layer another module holds, too."""
 
@@ -179,13 +172,9 @@ MODULES = {
     "nested": (
         lambda: sparse(nn.Sequential(nn.Sequential(linear(), nn.ReLU()), Block(), linear())),
         ["0.0-1", "1.up", "1.down", "2"]),
-    "subclass": (lambda: sparse(Named(linear(), nn.ReLU(), linear())), ["0", "2"]),
     "encoder": (
         lambda: sparse(nn.TransformerEncoder(encoder_layer(activation="gelu"), 2)),
         [f"layers.{k}.linear{n}" for k in (0, 1) for n in (1, 2)]),
-    "gelu": (
-        lambda: sparse(nn.Sequential(linear(), nn.GELU(), linear(), nn.Hardtanh(0, 1))),
-        ["0", "2-3"]),
     "dropout": (
         lambda: sparse(nn.Sequential(nn.Dropout(), linear(), nn.ReLU(), nn.Dropout(), linear())),
         ["1-4"]),

@@ -17,17 +17,13 @@ from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary as TensorMap
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = [
-    "TensorMap", "has_function_mode", "is_batched", "is_hooked", "is_watched", "records",
-    "tree_leaves",
-]  # fmt: skip
+__all__ = ["TensorMap", "is_batched", "is_hooked", "is_watched", "records"]
 
 _HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 _HOOKS_OF_ALL = tuple(getattr(modules, "_global" + name) for name in _HOOKS)
@@ -35,7 +31,7 @@ _HOOKS_OF_ALL = tuple(getattr(modules, "_global" + name) for name in _HOOKS)
 
 def records() -> bool:
     """Whether an operation does more than compute, apart from autograd and autocast."""
-    if _len_torch_dispatch_stack() or _get_tracing_state() is not None or has_function_mode():
+    if _len_torch_dispatch_stack() or _get_tracing_state() is not None or _has_function_mode():
         return True
     return _functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
@@ -45,7 +41,7 @@ def is_batched(x: torch.Tensor) -> bool:
     return _functorch.is_batchedtensor(x) or _functorch.is_legacy_batchedtensor(x)
 
 
-def has_function_mode() -> bool:
+def _has_function_mode() -> bool:
     """Whether a TorchFunctionMode is active, except that of ``torch.set_default_device``."""
     return _len_function_modes() > 0 and any(
         type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()
