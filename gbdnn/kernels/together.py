@@ -173,9 +173,10 @@ class _Team:
 
     def prepared(self, threads: int, *, all_needed: bool = False) -> Record:
         """Return the record of threads for a call of compiled code, which follows."""
-        if self._sleeping():
+        count = min(threads, self.threads)
+        if self._sleeping(count):
             self._cores = move_elsewhere(self._ids, self._cores)
-        self._record.set(count=min(threads, self.threads), all_needed=int(all_needed))
+        self._record.set(count=count, all_needed=int(all_needed))
         return self._record
 
 

@@ -302,7 +302,7 @@ EXPORT void chain(const struct plan *plan, int64_t first, int64_t last, real *Y,
                   const int64_t *statistics);
 
 EXPORT int64_t open_team(void);
-EXPORT int64_t sleeping(struct team *team);
+EXPORT int64_t sleeping(struct team *team, int64_t count);
 EXPORT void assist(struct team *team, int64_t number);
 
 EXPORT int64_t run(struct run *run, const struct threads *threads);

@@ -20,17 +20,18 @@ watch the gate, then they sleep. */
 #include "loops.h"
 
 enum { LOOKS = 64 };  // at the gate between times
+enum { CONDITIONS = 64 };  // of helpers that sleep; more of them share one
 
 struct team {
     _Alignas(LINE) int64_t gate;  // how often a call has begun or ended: odd while it is open
     _Alignas(LINE) int64_t within;  // minus the number of helpers in a call
     _Alignas(LINE) int64_t completed;  // number of helpers that have done their part of a call
-    _Alignas(LINE) int64_t asleep;  // number of helpers
+    _Alignas(LINE) int64_t asleep[CONDITIONS];  // number of helpers
     int64_t count;  // threads of the call
     work_function work;
     void *job;
     pthread_mutex_t mutex;
-    pthread_cond_t begun;
+    pthread_cond_t begun[CONDITIONS];  // by number: a call wakes only the helpers that it takes along
 };
 
 /* Return the address of a team without helpers, or 0 if there is no memory. It is never freed, since
@@ -41,12 +42,20 @@ int64_t open_team(void)
     if (team) {
         *team = (struct team){0};
         pthread_mutex_init(&team->mutex, 0);
-        pthread_cond_init(&team->begun, 0);
+        for (int64_t n = 0; n < CONDITIONS; n++)
+            pthread_cond_init(&team->begun[n], 0);
     }
     return (int64_t)team;
 }
 
-int64_t sleeping(struct team *team) { return atomic_read(&team->asleep); }
+/* Return how many helpers that a call on `count` threads takes along are asleep. */
+int64_t sleeping(struct team *team, int64_t count)
+{
+    int64_t found = 0;
+    for (int64_t n = 1; n < least(count, CONDITIONS + 1); n++)
+        found += atomic_read(team->asleep + n % CONDITIONS);
+    return found;
+}
 
 int64_t nanoseconds(void)
 {
@@ -55,31 +64,35 @@ int64_t nanoseconds(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Return the gate after it has changed from `seen`. */
-static int64_t changed_gate(struct team *team, int64_t seen)
+/* Whether a call that this helper has not seen takes it along. */
+static bool is_called(struct team *team, int64_t number, int64_t seen)
 {
-    int64_t gate;
+    const int64_t gate = atomic_read(&team->gate);
+    return gate % 2 && gate != seen && number < atomic_read(&team->count);
+}
+
+/* Return the gate when it is open for a helper. */
+static int64_t open_for(struct team *team, int64_t number, int64_t seen)
+{
     for (const int64_t since = nanoseconds(); nanoseconds() - since < STAY; sched_yield())
         for (int64_t looks = 0; looks < LOOKS; looks++, relax())
-            if ((gate = atomic_read(&team->gate)) != seen)
-                return gate;
+            if (is_called(team, number, seen))
+                return atomic_read(&team->gate);
     pthread_mutex_lock(&team->mutex);
-    atomic_add(&team->asleep, 1);
-    while ((gate = atomic_read(&team->gate)) == seen)
-        pthread_cond_wait(&team->begun, &team->mutex);
-    atomic_add(&team->asleep, -1);
+    atomic_add(team->asleep + number % CONDITIONS, 1);
+    while (!is_called(team, number, seen))
+        pthread_cond_wait(&team->begun[number % CONDITIONS], &team->mutex);
+    atomic_add(team->asleep + number % CONDITIONS, -1);
     pthread_mutex_unlock(&team->mutex);
-    return gate;
+    return atomic_read(&team->gate);
 }
 
 void assist(struct team *team, int64_t number)
 {
     for (int64_t gate = 0;;) {
-        gate = changed_gate(team, gate);
-        if (gate % 2 == 0)
-            continue;
+        gate = open_for(team, number, gate);
         atomic_add(&team->within, -1);
-        if (atomic_read(&team->gate) == gate && number < team->count) {
+        if (gate % 2 && atomic_read(&team->gate) == gate && number < team->count) {
             team->work(team->job, number);
             atomic_add(&team->completed, 1);
         }
@@ -90,14 +103,15 @@ void assist(struct team *team, int64_t number)
 void open_gate(const struct threads *threads, work_function work, void *job)
 {
     struct team *team = threads->team;
-    team->count = threads->count;
+    atomic_write(&team->count, threads->count);
     team->work = work;
     team->job = job;
     atomic_write(&team->completed, 0);
     atomic_add(&team->gate, 1);
-    if (sleeping(team)) {
+    if (sleeping(team, threads->count)) {
         pthread_mutex_lock(&team->mutex);
-        pthread_cond_broadcast(&team->begun);
+        for (int64_t n = 1; n < least(threads->count, CONDITIONS + 1); n++)
+            pthread_cond_broadcast(&team->begun[n % CONDITIONS]);
         pthread_mutex_unlock(&team->mutex);
     }
 }
