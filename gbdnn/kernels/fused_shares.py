@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +30,19 @@ if TYPE_CHECKING:
 __all__ = ["FusedShares", "FusedSingle", "Singles"]
 
 
+_ALONE = 16  # first calls, without helpers; the median time of as many is kept
+_TRIAL = 8  # calls with helpers, whose time is compared with it
+_PAUSE = 16, 4096  # calls without helpers if those took longer, at first and at most
+
+
 class _Job:
     """Arguments of compiled calls that threads compute together; not thread-safe.
 
     Waking helpers takes about as long as a short call, and pays only if others follow. They take
     part in long calls, and if a call begins soon after the last one; PyTorch's threads are often
-    awake.
+    awake. If calls with helpers take longer than those without, the next calls do without: each
+    time four times as many, and half as many otherwise. One input on two hardware threads of a core
+    is such a case.
 
     Parameters
     ----------
@@ -48,17 +57,21 @@ class _Job:
         self._counters = np.zeros(CONSTANTS["PROGRESS"] + 2 * members["layers"], np.int64)
         self._record = Record("job", counters=self._counters, **members)
         self.set, self._function = self._record.set, required(dtype)[f"share_{what}"]
-        self._ended = -np.inf
+        self._began, self._ended, self._trials = 0.0, -np.inf, dict[Any, _Trial]()
+        self._trial = _Trial()
 
     def begin(self, count: int, work: float) -> bool:
         """Return whether helpers take part in a call on `count` threads.
 
         It takes about `work` ns on one thread.
         """
-        if count == 1 or work >= costs.HAND_OVER:
-            return count > 1
-        soon = perf_counter() - self._ended <= 1e-9 * CONSTANTS["STAY"]
-        return soon or openmp_team(count) is not None
+        self._began = perf_counter()
+        soon = self._began - self._ended <= 1e-9 * CONSTANTS["STAY"]
+        if count == 1 or not (work >= costs.HAND_OVER or soon or openmp_team(count) is not None):
+            self._trial = _Trial()  # of a call that tells nothing
+            return False
+        self._trial = self._trials.setdefault((count, work), _Trial())
+        return self._trial.helps()
 
     def run(self, count: int) -> int:
         """Compute the job on threads; return the first counter."""
@@ -68,6 +81,32 @@ class _Job:
     def end(self) -> None:
         """Note the end of a call."""
         self._ended = perf_counter()
+        self._trial.took(self._ended - self._began)
+
+
+class _Trial:
+    """Times of calls with and without helpers, in seconds."""
+
+    def __init__(self) -> None:
+        self._pause, self._paused, self._is_helped = _PAUSE[0], _ALONE, False
+        self._alone, self._helped = deque[float](maxlen=_ALONE), list[float]()
+
+    def helps(self) -> bool:
+        self._is_helped = self._paused == 0
+        self._paused -= not self._is_helped
+        return self._is_helped
+
+    def took(self, seconds: float) -> None:
+        if not self._is_helped:
+            self._alone.append(seconds)
+            return
+        self._helped.append(seconds)
+        if len(self._helped) == _TRIAL:
+            if self._alone and median(self._helped) > median(self._alone):
+                self._paused, self._pause = self._pause, min(4 * self._pause, _PAUSE[1])
+            else:
+                self._pause = max(self._pause // 2, _PAUSE[0])
+            self._helped.clear()
 
 
 class FusedShares:

@@ -107,6 +107,7 @@ def now(monkeypatch, on):
     on("Zen 5, 8 cores")
     monkeypatch.setattr(costs, "SHARE", 1e-9)
     monkeypatch.setattr(fused_shares, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(fused_shares, "_ALONE", 0)
     return clock
 
 
@@ -215,6 +216,36 @@ def test_helpers_take_part_if_calls_follow_each_other(now, helped):
         now[0] += later
         run(x)
     assert helped == [False, False, True, True, False, True]
+
+
+def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):
+    """Other threads use their cores: each time, more calls do without."""
+    slower, plain = [0.5], fused_shares._Job.run
+    monkeypatch.setattr(fused_shares, "_ALONE", 16)
+
+    def timed(job, count):
+        now[0] += 1e-5 * (slower[0] if count > 1 else 1)
+        return plain(job, count)
+
+    monkeypatch.setattr(fused_shares._Job, "run", timed)
+    run, x = gbdnn.compile(network(MIXED), nthreads=3), inputs(1, 50)
+    expected = run(x)
+    helped.clear()
+    for _ in range(40):
+        np.testing.assert_array_equal(run(x), expected)
+    assert helped == 15 * [False] + 25 * [True]
+    slower[0] = 1.5
+    while helped[-1]:
+        run(x)
+    for resting in (16, 64):
+        helped.clear()
+        for _ in range(resting + 8):
+            np.testing.assert_array_equal(run(x), expected)
+        assert helped == (resting - 1) * [False] + 8 * [True] + [False]
+    slower[0] = 0.5
+    for _ in range(300):
+        run(x)
+    assert all(helped[-40:])
 
 
 @pytest.mark.parametrize(("name", "most"), [("container, one core", 1), ("Apple M", 4)])
