@@ -9,9 +9,10 @@ import numpy as np
 from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows, as_source
-from gbdnn.engine.plan import Engine, NetworkFacts, engines, sharing, single_window
+from gbdnn.engine.plan import Engine, engines
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import run_shallow
+from gbdnn.engine.sizes import NetworkFacts, sharing, single_window
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.loading import available, required

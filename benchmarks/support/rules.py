@@ -15,7 +15,8 @@ from unittest.mock import patch
 import numpy as np
 
 from gbdnn import LayerInfo, Network
-from gbdnn.engine.plan import MEMORY, Facts, NetworkFacts, Plan, choose
+from gbdnn.engine.plan import MEMORY, Facts, Plan, choose
+from gbdnn.engine.sizes import NetworkFacts
 from gbdnn.kernels import costs
 from gbdnn.runtime import machine as machine_module
 

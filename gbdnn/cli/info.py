@@ -11,7 +11,8 @@ from typer import Argument, Option
 from gbdnn.challenge.machine import compiled_kernels, versions
 from gbdnn.cli import options
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
-from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY, NetworkFacts, sizes
+from gbdnn.engine.plan import BLOCK_KERNELS, MEMORY
+from gbdnn.engine.sizes import NetworkFacts, sizes
 from gbdnn.errors import ArgumentError
 from gbdnn.io import open_features, read_features
 from gbdnn.io.formats import FEATURES

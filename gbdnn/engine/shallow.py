@@ -16,8 +16,9 @@ import numpy as np
 
 from gbdnn.engine.compiled_run import read_parts, unchecked
 from gbdnn.engine.loader import layout_of
-from gbdnn.engine.plan import NetworkFacts, plan_layers
+from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.progress import UNWATCHED
+from gbdnn.engine.sizes import NetworkFacts
 from gbdnn.engine.stats import Watch
 from gbdnn.kernels.compiled.record import CONSTANTS
 from gbdnn.kernels.fused import FUSED
@@ -31,8 +32,8 @@ from gbdnn.kernels.together import taken
 if TYPE_CHECKING:
     from gbdnn.arrays.sources import DenseRows
     from gbdnn.engine.loader import Layout
-    from gbdnn.engine.plan import Sizes
     from gbdnn.engine.progress import RunProgress
+    from gbdnn.engine.sizes import Sizes
     from gbdnn.model.network import Network
 
 __all__ = ["run_shallow"]

@@ -12,7 +12,7 @@ from oracles import case
 import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sources import DenseRows
-from gbdnn.engine import plan as choice
+from gbdnn.engine import sizes as choice
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels import costs
 from gbdnn.kernels.fused_run import CompiledRun

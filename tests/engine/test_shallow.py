@@ -14,7 +14,7 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.engine import plan as choice
+from gbdnn.engine import sizes as choice
 from gbdnn.kernels import costs, fused_run, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FullWeights

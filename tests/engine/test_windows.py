@@ -16,7 +16,7 @@ from oracles import case, dense_inference
 import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.engine.plan import layer_bytes
+from gbdnn.engine.sizes import layer_bytes
 from gbdnn.kernels import costs
 
 BLOCKS = pytest.mark.parametrize("engine", ["full", "fused"])
@@ -320,7 +320,7 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, at, mo
     """
     for patch in patches:
         patch(monkeypatch)
-    monkeypatch.setattr("gbdnn.engine.plan.layer_bytes", lambda _: 1 << 18)
+    monkeypatch.setattr("gbdnn.engine.sizes.layer_bytes", lambda _: 1 << 18)
     big = float(np.finfo(dtype).max) / 8
     keep, grow = np.eye(3), np.eye(3) * big
     grow[0, 0] *= sign

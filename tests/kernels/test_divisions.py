@@ -17,7 +17,7 @@ import gbdnn
 from gbdnn import LayerInfo, errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.executors import batches
-from gbdnn.engine import plan as choice
+from gbdnn.engine import sizes as choice
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import table

@@ -10,7 +10,7 @@ import numpy as np
 from gbdnn._version import __version__
 from gbdnn.distributed.executors.batches import FEWEST, computed, cuts
 from gbdnn.distributed.executors.tasks import SentFeatures, Task, sent_network, stays_in_memory
-from gbdnn.engine.plan import layer_bytes
+from gbdnn.engine.sizes import layer_bytes
 from gbdnn.io.store.fingerprints import of_features, of_network
 
 if TYPE_CHECKING:

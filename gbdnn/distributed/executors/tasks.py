@@ -25,9 +25,9 @@ from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.rows import CompactRows
 from gbdnn.distributed.stats import BatchStats
-from gbdnn.engine.plan import layer_bytes
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.run import infer_network
+from gbdnn.engine.sizes import layer_bytes
 from gbdnn.errors import ArgumentError, MissingFileError
 from gbdnn.model.network import Network
 from gbdnn.runtime.forks import new_lock
