@@ -85,7 +85,7 @@ def made() -> dict[str, str]:
         "operations": _operations(threads),
         "slower": _slower(read("real-networks")),
         "wait-policy": _policies(policies) + line(policies),
-        **{name: _with_facts(read(name), rows) for name, rows in measured.items()},
+        **{name: _with_facts(name, rows) for name, rows in measured.items()},
     }
 
 
@@ -137,9 +137,10 @@ def _times(ratio: float) -> str:
     return f"**{ratio:.1f}**" if ratio > 1 else f"{ratio:.2f}"  # bold where gbdnn is faster
 
 
-def _with_facts(found: dict[str, Any], rows: Callable[[list[dict[str, Any]]], str]) -> str:
+def _with_facts(name: str, rows: Callable[[list[dict[str, Any]]], str]) -> str:
+    found = read(name)
     versions = [of for of in found["versions"].split(", ") if of.split()[0] not in _UNSHOWN]
-    more = f" {', '.join(versions)}. `{found['command']}`"
+    more = f" {', '.join(versions)}. `python docs/measure.py {name}`"
     return rows(found["cells"]) + line(found).rstrip() + more + "\n"
 
 
