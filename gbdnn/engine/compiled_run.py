@@ -95,7 +95,7 @@ class FusedInputs:
             values, present = sink.arrays()
             self._run.set(answer=values, present=present)
         if watch.is_watched:
-            self._run.watch(watch.stands)
+            self._run.watch(watch.multiplicity)
 
     def held(self) -> dict[int, int]:
         """Return the bytes of waiting blocks by layer."""

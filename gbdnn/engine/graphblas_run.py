@@ -94,13 +94,14 @@ class GraphBlasRun:
         found: dict[int, list[SparseRows]] = {}
         if len(numbers) == 0:
             return found, end
-        stands, net = self._watch.stands, self._plan.facts.net
+        multiplicity, net = self._watch.multiplicity, self._plan.facts.net
         is_written = stop == len(self._layers) and not is_sparse and self._sink.is_array
         parts = Parts(
             kernel, X, bounds, [loaded.layer(at) for at in range(k, stop)], self._layers[k:stop],
             [self._plan.limit(at, rows.inputs, is_sparse=is_sparse) for at in range(k, stop)],
             first=k, most=most, room=max(_LEAST_HELD, room // 64), workers=workers,
-            nthreads=self._plan.facts.threads, stands=None if stands is None else stands[ids],
+            nthreads=self._plan.facts.threads,
+            multiplicity=None if multiplicity is None else multiplicity[ids],
             watched=self._watch.is_watched, counted=self._plan.block_kernel is not None,
             width=costs.panel_width(net.neurons, net.dtype.itemsize), ids=ids,
             answer=self._sink.arrays() if is_written else None,

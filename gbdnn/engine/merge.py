@@ -31,17 +31,17 @@ class Merged:
 
     Attributes
     ----------
-    weights : ndarray of int64, shape (inputs,)
+    multiplicity : ndarray of int64, shape (inputs,)
         Number of inputs that each one represents.
     """
 
     def __init__(self, inputs: int, *, always: bool) -> None:
         self._parent, self._always = np.arange(inputs), always
-        self.weights = np.ones(inputs, np.int64)
+        self.multiplicity = np.ones(inputs, np.int64)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that compiled code changes when it merges inputs."""
-        return {"parents": self._parent, "stands": self.weights}
+        return {"parents": self._parent, "multiplicity": self.multiplicity}
 
     def followed(self) -> np.ndarray | None:
         """Return the representative of each input; None if nothing was merged."""
@@ -67,7 +67,7 @@ class Merged:
 
     def _merge(self, gone: np.ndarray, into: np.ndarray) -> None:
         self._parent[gone] = into
-        np.add.at(self.weights, into, self.weights[gone])
+        np.add.at(self.multiplicity, into, self.multiplicity[gone])
 
 
 def _distinct(rows: SparseRows) -> int:

@@ -111,8 +111,8 @@ def checked_options(
 def _at_once(net: Network, X: RowSource, callback: Any) -> gb.Matrix:
     """Compute all inputs through LAGraph's operations, layer by layer."""
     Y = X.sparse_rows(0, X.nrows).without_zeros().matrix()
-    weights = np.ones(X.nrows if callback else 0, np.int64)
-    watch, checked = Watch(lagraph.NAME, callback, weights), may_overflow(net.infos, X.largest)
+    ones = np.ones(X.nrows if callback else 0, np.int64)
+    watch, checked = Watch(lagraph.NAME, callback, ones), may_overflow(net.infos, X.largest)
     for k, layer in enumerate(net):
         counts, began = watch.counts(1), perf_counter()
         Y = lagraph.advance(k, layer, Y, may_overflow=checked[k])
@@ -137,8 +137,9 @@ class _Run:
         self.layers = plan_layers(net, math.inf if reads else X.largest, plan.block_kernel)
         self.loader = Loader(net, plan, self.layers)
         self.sink = Answer(X.nrows, net.shape[1], X.dtype, dense=dense, memory=memory)
-        weights = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
-        self.watch = Watch(plan.facts.engine, callback, weights)
+        ones = np.ones(X.nrows if callback and not merged else 0, np.int64)
+        multiplicity = merged.multiplicity if merged else ones
+        self.watch = Watch(plan.facts.engine, callback, multiplicity)
         self.graphblas = GraphBlasRun(plan, self.layers, self.watch, self.sink)
         self.rows: list[WaitingRows] = []
         self.fused: FusedInputs | None = None

@@ -83,7 +83,7 @@ class Watch:
     progress : RunProgress
     kernels : set of str
         Kernels that have computed a layer.
-    stands : ndarray of int64, optional
+    multiplicity : ndarray of int64, optional
         Number of inputs that each id represents; None without a callback.
     number : callable
         Returns the number of a new block.
@@ -91,10 +91,10 @@ class Watch:
 
     def __init__(
         self, engine: str, callback: Callable[[LayerStats], object] | None = None,
-        weights: np.ndarray | None = None, progress: RunProgress | None = None,
+        multiplicity: np.ndarray | None = None, progress: RunProgress | None = None,
     ) -> None:  # fmt: skip
         self._engine, self._callback, self.progress = engine, callback, progress or current()
-        self.kernels, self.stands = set[str](), weights if callback else None
+        self.kernels, self.multiplicity = set[str](), multiplicity if callback else None
         self.number = partial(next, count())
         self._records: list[Iterator[LayerStats]] = []
 

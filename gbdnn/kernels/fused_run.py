@@ -87,8 +87,8 @@ class CompiledRun:
     threads : int
     leaving : ndarray, optional
         For each stop the density of activations below which blocks may leave.
-    parents, stands : ndarray of int64, shape (inputs,), optional
-        Of each input, the one that stands for it, and for how many inputs it stands; to merge.
+    parents, multiplicity : ndarray of int64, shape (inputs,), optional
+        Of each input, the one that represents it, and how many inputs it represents; to merge.
     always : bool, default False
         Whether to merge even if few inputs are equal.
     """
@@ -96,7 +96,8 @@ class CompiledRun:
     def __init__(
         self, dtype: np.dtype, sizes: Sequence[int], stops: Sequence[int], *, width: int,
         blocks: int, threads: int, leaving: np.ndarray | None = None,
-        parents: np.ndarray | None = None, stands: np.ndarray | None = None, always: bool = False,
+        parents: np.ndarray | None = None, multiplicity: np.ndarray | None = None,
+        always: bool = False,
     ) -> None:  # fmt: skip
         self.threads, self.width, self._dtype, self._stops = threads, width, dtype, list(stops)
         neurons, slots, windows = max(sizes), blocks * width, len(stops) - 1
@@ -143,7 +144,8 @@ class CompiledRun:
             windows=windows, neurons=neurons, width=width, stride=self._memory.stride,
             blocks=blocks, threads=threads, memory=self._memory, numbers=np.empty(slots, np.int64),
             unused=unused, unused_count=blocks - threads, heads=self._heads, waiting=self.waiting,
-            stands=stands, workers=workers, counters=self.counters, slice=SLICE, **arrays,
+            multiplicity=multiplicity, workers=workers, counters=self.counters, slice=SLICE,
+            **arrays,
         )  # fmt: skip
         self.set = self.record.set
         self.begin()
@@ -190,12 +192,12 @@ class CompiledRun:
             part_rows=part, step=step, more=int(more), read_layer=layer, read_place=place,
         )  # fmt: skip
 
-    def watch(self, stands: np.ndarray | None, sizes: int = 1 << 16) -> None:
-        """Write a log, with all counters if `stands` is given."""
-        log, census = np.zeros(sizes, np.int64), int(stands is not None)
+    def watch(self, multiplicity: np.ndarray | None, sizes: int = 1 << 16) -> None:
+        """Write a log, with all counters if `multiplicity` is given."""
+        log, census = np.zeros(sizes, np.int64), int(multiplicity is not None)
         self.set(log=log, log_size=len(log), census=census)
-        if stands is not None:
-            self.set(stands=stands)
+        if multiplicity is not None:
+            self.set(multiplicity=multiplicity)
         self._seen = 0
 
     def begin(self) -> None:

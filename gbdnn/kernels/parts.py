@@ -55,7 +55,7 @@ class Parts:
         is read.
     workers, nthreads : int
         Parts at the same time, and threads, which parts share.
-    stands : ndarray of int64, optional
+    multiplicity : ndarray of int64, optional
         Number of inputs that each row represents, for statistics.
     watched, counted : bool
         Whether to record statistics; whether to count the inputs that may be dropped.
@@ -81,7 +81,7 @@ class Parts:
         self, kernel: SparseKernel | FullKernel, X: gb.Matrix | SparseRows | np.ndarray,
         bounds: np.ndarray, layers: Sequence[Layer], plans: Sequence[LayerPlan],
         limits: Sequence[float], *, first: int, most: float, room: float, workers: int,
-        nthreads: int, stands: np.ndarray | None, watched: bool, counted: bool, width: int,
+        nthreads: int, multiplicity: np.ndarray | None, watched: bool, counted: bool, width: int,
         ids: np.ndarray, answer: tuple[np.ndarray, np.ndarray] | None,
     ) -> None:  # fmt: skip
         dtype, count, is_full = plans[0].info.dtype, len(bounds) - 1, kernel is FULL
@@ -109,7 +109,7 @@ class Parts:
             "loop_run", layers=table, first=first, last=first + len(layers),
             ncols=plans[0].info.nrows, parts=self.parts, count=count, contexts=self._contexts,
             slice=_SLICE, most=most, drops=plans[0].droppable, counted=counted or is_full,
-            room=room, state=self._state, stands=stands, width=is_full and width,
+            room=room, state=self._state, multiplicity=multiplicity, width=is_full and width,
             edge_cost=costs.speeds().full * dtype.itemsize / 4, move_cost=costs.MOVE_FULL,
             answer=values, present=present, ids=ids, **_features(X),
         )  # fmt: skip

@@ -78,7 +78,7 @@ def test_rows_are_read_as_blocks_become_free(nthreads, is_dense, slices, monkeyp
 def test_records_of_a_log_that_grows(nthreads, slices, monkeypatch):
     narrow(monkeypatch)
     watch = fused_run.CompiledRun.watch
-    monkeypatch.setattr(fused_run.CompiledRun, "watch", lambda run, stands: watch(run, stands, 64))
+    monkeypatch.setattr(fused_run.CompiledRun, "watch", lambda run, counts: watch(run, counts, 64))
     net, X = converging()
     tables = []
     for threads in (1, nthreads):

@@ -181,7 +181,7 @@ def compute_run(chain, X, at, positions, *, answer):
     layers, n, width = chain.layers, len(X.ids if hasattr(X, "ids") else X), 1 + at % 40
     sizes, dtype = [layers.neurons(k) for k in range(layers.stop + 1)], chain.dtype
     stops = [0, layers.stop] if answer or at % 3 == 0 else [*range(layers.stop + 1)]
-    merged = {"parents": np.arange(n), "stands": np.ones(n, np.int64), "always": True}
+    merged = {"parents": np.arange(n), "multiplicity": np.ones(n, np.int64), "always": True}
     step, threads = min(n, width), 1 + at % 3
     run = CompiledRun(
         dtype, sizes, stops, width=width, blocks=-(-n // step) + 4 * threads, threads=threads,

@@ -2,7 +2,7 @@
 
     for each block after the last layer:  dense rows;  or the number of entries of each input
     for each block, when there is memory for all entries:  entries, from `offsets` on, or dense rows
-    for each input that was merged:  a copy of the row of the one that stands for it
+    for each input that was merged:  a copy of the row of the one that represents it
 
 Blocks of a sparse answer wait, so that no buffer has to grow. */
 

@@ -42,14 +42,14 @@ static void compact(struct flow *x, int64_t nrows, int64_t left)
 }
 
 /* Add a layer's inputs alive, the inputs that these represent, and their entries to its counters. */
-static void take_census(const struct flow *x, const int64_t *stands, int64_t *counters)
+static void take_census(const struct flow *x, const int64_t *multiplicity, int64_t *counters)
 {
     for (int64_t q = 0; q < x->count; q++) {
         const bits entries = x->alive[q];
         counters[3] += (int64_t)entries;
         if (entries) {
             counters[1] += 1;
-            counters[2] += stands[x->ids[q]];
+            counters[2] += multiplicity[x->ids[q]];
         }
     }
 }
@@ -99,12 +99,12 @@ void chain(const struct plan *plan, int64_t first, int64_t last, real *Y, real *
         scratch + 2 * stride, scratch + 3 * stride,
     };
     int64_t *counters = statistics ? (int64_t *)statistics[0] : 0;
-    const int64_t *stands = statistics ? (const int64_t *)statistics[1] : 0;
+    const int64_t *multiplicity = statistics ? (const int64_t *)statistics[1] : 0;
     int64_t k = first, faulty = -1;
     double waste = 0;
     while (k < last && x.count > 0 && faulty < 0) {
         const struct layer *W = plan->table + k;
-        const int64_t began = stands ? ticks() : 0;
+        const int64_t began = multiplicity ? ticks() : 0;
         compute_layer(W, (struct strip){x.Y, x.Z, stride, x.alive, x.overflow, x.Y}, x.count);
         real *next = x.Z;
         x.Z = x.Y, x.Y = next;
@@ -115,10 +115,10 @@ void chain(const struct plan *plan, int64_t first, int64_t last, real *Y, real *
         }
         if (counters)
             counters[5 * (k - 1)] += x.count;
-        if (stands) {
+        if (multiplicity) {
             if (!W->counted)
                 count_entries(&x, W->ncols);
-            take_census(&x, stands, counters + 5 * (k - 1));
+            take_census(&x, multiplicity, counters + 5 * (k - 1));
             counters[5 * (k - 1) + 4] += ticks() - began;
         }
         const int64_t left = W->counted ? alive_from(&x, 0) : x.count;

@@ -89,7 +89,7 @@ void keep_columns(struct run *run, int64_t b)
         if (repeats && !run->differs[r]) {
             const int64_t id = run->numbers[start + q], leader = run->numbers[run->leaders[start + q]];
             run->parents[id] = leader;
-            atomic_add(run->stands + leader, run->stands[id]);
+            atomic_add(run->multiplicity + leader, run->multiplicity[id]);
         } else {
             run->keep[start + kept++] = (int32_t)q;
         }

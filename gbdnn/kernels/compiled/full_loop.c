@@ -140,7 +140,7 @@ static void compact(const struct loop_run *run, struct row_part *part, int64_t n
 GrB_Info advance_block(const struct loop_run *run, struct row_part *part, int64_t counts[3])
 {
     const struct loop_layer *layer = run->layers + part->layer - run->first;
-    const int64_t nrows = neurons(run, part), *stands = run->stands;
+    const int64_t nrows = neurons(run, part), *multiplicity = run->multiplicity;
     part->waste += run->edge_cost * layer->edges * (part->count - part->alive);
     if (part->waste > run->move_cost * nrows * part->alive)
         compact(run, part, nrows);
@@ -157,7 +157,7 @@ GrB_Info advance_block(const struct loop_run *run, struct row_part *part, int64_
     part->block = block;
     for (int64_t i = 0; i < part->count; i++) {
         counts[0] += part->degrees[i] != 0;
-        counts[1] += part->degrees[i] && stands ? stands[part->start + part->ids[i]] : 0;
+        counts[1] += part->degrees[i] && multiplicity ? multiplicity[part->start + part->ids[i]] : 0;
         counts[2] += part->degrees[i];
     }
     return 0;

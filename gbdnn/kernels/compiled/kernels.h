@@ -158,7 +158,7 @@ struct run {
     int64_t *table;  // of slots with distinct marks
     int64_t table_size;  // a power of two
     const uint64_t *factors;
-    int64_t *parents, *stands;  // of ids: the one that stands for it, and for how many it stands
+    int64_t *parents, *multiplicity;  // of ids: the one that represents it; how many it represents
     int64_t census;  // whether the log has all counters, or only inputs
     struct piece *pieces;
     struct worker *workers;

@@ -51,7 +51,7 @@ struct loop_run {
     const real *values;
     int64_t value_step;  // 0 if all entries have the value values[0]
     int64_t ncols;  // of the features
-    const int64_t *stands;  // how many inputs each row represents; or null
+    const int64_t *multiplicity;  // how many inputs each row represents; or null
     struct row_part *parts;
     int64_t count;
     const struct contexts *contexts;

@@ -115,11 +115,11 @@ GrB_Info count_alive(const struct loop_run *run, const struct row_part *part, in
         ?: GrB.reduce(alive, 0, 0, GrB.any, part->Y, 0)
         ?: GrB.Vector_nvals(&some, alive);
     counts[0] = some;
-    if (!info && run->stands) {
+    if (!info && run->multiplicity) {
         rows = malloc((some + 1) * sizeof *rows);
         info = rows ? GrB.extractTuples(rows, 0, &some, alive) : OUT_OF_MEMORY;
         for (GrB_Index i = 0; !info && i < some; i++)
-            counts[1] += run->stands[part->start + rows[i]];
+            counts[1] += run->multiplicity[part->start + rows[i]];
     }
     free(rows);
     GrB.Vector_free(&alive);

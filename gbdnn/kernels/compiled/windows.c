@@ -245,7 +245,7 @@ void take_through(struct run *run, struct worker *worker, struct piece p)
     if (run->positions && !run->reading && first == run->loaded)
         y = place_neurons(run, worker, y, nrows);
     const int64_t before = run->counts[y], read = run->log ? now() : 0;
-    int64_t *record = log_record(run, last - first), statistics[2] = {0, run->census ? (int64_t)run->stands : 0};
+    int64_t *record = log_record(run, last - first), statistics[2] = {0, run->census ? (int64_t)run->multiplicity : 0};
     if (record)
         statistics[0] = (int64_t)(record + RECORD - 5 * (first - run->loaded));
     struct plan plan = *(run->flagged[y] ? run->checked : run->plan);
@@ -317,7 +317,7 @@ static void take_census(const struct run *run, const int64_t *ids)
             run->alive[q] += run->alive[share * run->shares + q];
         if (counters && run->census) {
             counters[1] += run->alive[q] > 0;
-            counters[2] += run->alive[q] > 0 ? run->stands[ids[q]] : 0;
+            counters[2] += run->alive[q] > 0 ? run->multiplicity[ids[q]] : 0;
             counters[3] += run->alive[q];
         }
     }
