@@ -82,7 +82,6 @@ def made() -> dict[str, str]:
         "published-sources": _numbered(_sources().values()),
         "scaling": _scaling(threads),
         "scaling-published": _published_threads(),
-        "operations": _operations(threads),
         "slower": _slower(read("real-networks")),
         "wait-policy": _policies(policies) + line(policies),
         **{name: _with_facts(name, rows) for name, rows in measured.items()},
@@ -456,10 +455,6 @@ def _published_threads() -> str:
 
 def _scaling(reports: list[dict[str, Any]]) -> str:
     return _by_threads(reports, "rows", "program", "edges/s")
-
-
-def _operations(reports: list[dict[str, Any]]) -> str:
-    return _by_threads(reports, "operations", "operation", "share of the time")
 
 
 def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) -> str:

@@ -170,7 +170,9 @@ def openvino_request(
 def libxsmm(folder: Path) -> Ready:
     """LIBXSMM's product of sparse weights and dense activations, limits and biases by NumPy.
 
-    The environment variable LIBXSMM is the path of the shared library.
+    The environment variable LIBXSMM is the path of a shared library of version 1.17, made from
+    Debian's ``libxsmm-dev``: ``gcc -shared -o libxsmm.so -Wl,--whole-archive -lxsmm -lxsmmnoblas
+    -Wl,--no-whole-archive -lpthread -ldl -lm``.
     """
     problem, library = dense_problems.load(folder), _libxsmm()
 

@@ -1,6 +1,13 @@
 // Sparse Register Tiling (PLDI 2023) as `tiled_programs` calls it: neurons x inputs, on one thread.
 //
-// Compiled in a clone of LucasWilkinson/spmm-nano-kernels; benchmarks/README.md has the command.
+// Found by the environment variable SRT, a library compiled in a clone of
+// LucasWilkinson/spmm-nano-kernels after `python -m codegen.generate_ukernels`; set OMP_NUM_THREADS=1:
+//
+//     g++ -O3 -march=native -std=c++20 -fopenmp -fPIC -shared -w -o libsrt.so -DENABLE_AVX512 -DRTE_MEMCPY_AVX512
+//       -DRTE_CACHE_LINE_SIZE=64 -I$PWD/include -Ithird_party/version2/vectorclass -Ithird_party/rte -Igenerated
+//       -Igenerated/AVX512/include GBDNN/benchmarks/support/register_tiling.cpp generated/*.cpp src/*.cpp src/utils/*.cpp
+//       generated/AVX512/factories/*/*.cpp
+//
 // Tiles of 4 rows x 64 columns of its mapping "orig"; sizes of cache blocks that need no `lscpu`.
 
 #include "MatMulSpecialized.h"

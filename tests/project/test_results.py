@@ -67,7 +67,7 @@ def test_files_of_results_say_where_and_when(docs):
     measured = {kind: tables.read(kind) for kind in docs("measured").KINDS}
     threads = {name: of for name, of in tables.reports().items() if name != "wait-policy"}
     shown = {name: (of, [name]) for name, of in measured.items()}
-    shown |= {name: (of, ["scaling", "operations"]) for name, of in threads.items()}
+    shown |= {name: (of, ["scaling"]) for name, of in threads.items()}
     shown["wait-policy"] = tables.reports()["wait-policy"], ["wait-policy"]
     setups = results["setups"]
     shown["zen4"] = setups["zen4"], ["runs", "beside-engines", "beside-readme", "beside-measured"]
