@@ -8,7 +8,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import FEWER_ROWS, finite, floating, require_room, whole_number
 from gbdnn.arrays.matrices import (
-    as_held,
+    as_features,
     as_matrix,
     as_rows,
     dtype_of,
@@ -36,7 +36,8 @@ def categories(Y: Any) -> np.ndarray:
     Parameters
     ----------
     Y : Matrix, SciPy sparse, 2-D ndarray or StoredFeatures, shape (inputs, neurons)
-        A result of `infer` or `infer_to_store`. Stores are read block by block.
+        A result of `infer` or `infer_to_store`; a Vector or 1-D array is one input. Stores are read
+        block by block.
 
     Returns
     -------
@@ -49,7 +50,7 @@ def categories(Y: Any) -> np.ndarray:
     >>> gbdnn.categories(np.array([[0.0, 2.0], [0.0, 0.0], [-1.0, 0.0]]))
     array([0, 2])
     """
-    Y = as_held(Y, "Y")
+    Y = as_features(Y, "Y")
     if is_source(Y):
         found = [each.ids[each.degrees > 0] for each in _blocks(Y)]
         return np.concatenate([np.zeros(0, np.int64), *found])
@@ -95,7 +96,7 @@ def argmax(Y: Any, *, dead: int = 0) -> np.ndarray:
         found = np.full(len(columns), dead)
         found[alive] = columns[alive]
         return found
-    Y = as_held(Y, "Y")
+    Y = as_features(Y, "Y")
     is_stored = is_source(Y)
     nrows, ncols = (Y.nrows, Y.ncols) if is_stored else shape_of(Y, "Y")
     if ncols == 0:

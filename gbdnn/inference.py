@@ -29,7 +29,7 @@ from gbdnn.arrays.checks import (
     require_callable,
     whole_number,
 )
-from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
+from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix, is_vector
 from gbdnn.arrays.sources import HyperRows, as_source, is_source, require_columns
 from gbdnn.engine.plan import MEMORY, Engine, Plan, plan_of
 from gbdnn.engine.run import checked_options, infer_network
@@ -85,7 +85,7 @@ def infer(
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
     executor: Any = None,
-) -> gb.Matrix:
+) -> Any:
     """Return the activations of a sparse network's last layer.
 
     Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. The page "How inference works"
@@ -127,7 +127,8 @@ def infer(
     Returns
     -------
     graphblas.Matrix, shape (inputs, neurons of the last layer)
-        A new Matrix without stored zeros: full, bitmap or sparse, depending on its density.
+        A new Matrix without stored zeros: full, bitmap or sparse, depending on its density; a
+        Vector if `features` is one.
 
     Raises
     ------
@@ -164,7 +165,8 @@ def infer(
         layers, options["nthreads"], features=features,
         bias=bias, bias_rule=bias_rule, clip=clip, last_activation=last_activation, dtype=dtype,
     )  # fmt: skip
-    return _answer(net, features, dtype, options, workers)
+    Y = _answer(net, features, dtype, options, workers)
+    return Y[0, :].new() if is_vector(features) else Y
 
 
 def _with_options_of_infer(call: Any) -> Any:

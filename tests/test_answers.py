@@ -135,3 +135,15 @@ def test_the_format_of_an_answer_depends_on_its_density(
         np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-5)
         assert Y.ss.format in formats, bias
         assert Y.ss.format == gbdnn.infer([W] * 3, X.astype("f4"), bias=bias, **options).ss.format
+
+
+def test_one_input_may_be_a_vector():
+    W = np.array([[0.0, 2.0], [1.0, -1.0]])
+    x = gb.Vector.from_coo([0], [3.0], size=2)
+    for one in (x, x[:]):
+        y = gbdnn.infer([W], one)
+        assert isinstance(y, gb.Vector)
+        np.testing.assert_array_equal(y.to_dense(fill_value=0), [0, 6])
+    assert gbdnn.argmax(y).tolist() == gbdnn.argmax(np.array([0.0, 6.0])).tolist() == [1]
+    assert gbdnn.categories(y).tolist() == [0]
+    assert isinstance(gbdnn.infer([W], [x, x]), gb.Matrix)

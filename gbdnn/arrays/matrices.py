@@ -46,6 +46,7 @@ __all__ = [
     "is_graphblas",
     "is_matrix",
     "is_scipy",
+    "is_vector",
     "is_vectors",
     "shape_of",
     "to_array",
@@ -141,10 +142,15 @@ def as_features(x: Any, what: str) -> Any:
     )
 
 
+def is_vector(x: Any) -> bool:
+    """Whether `x` is a ``graphblas.Vector``, or an expression of one."""
+    return type(x).__module__ == "graphblas.core.vector"
+
+
 def is_vectors(x: Any) -> bool:
     """Whether `x` is a ``graphblas.Vector`` or a list of them."""
     vectors = x if isinstance(x, list | tuple) and x else [x]
-    return all(is_object(v) and type(v).__module__ == "graphblas.core.vector" for v in vectors)
+    return all(is_object(v) and is_vector(v) for v in vectors)
 
 
 def as_dense(x: Any, what: str, dtype: np.dtype) -> np.ndarray:
@@ -158,7 +164,7 @@ def as_dense(x: Any, what: str, dtype: np.dtype) -> np.ndarray:
         return as_array(x, what)
     X = as_features(x, what)
     rows = X.sparse_rows(0, X.nrows) if is_stored else as_rows(X, what=what, dtype=dtype)
-    return rows.dense()[0] if is_vectors(x) and not isinstance(x, list | tuple) else rows.dense()
+    return rows.dense()[0] if is_vector(x) else rows.dense()
 
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:

@@ -11,16 +11,15 @@ import numpy as np
 from gbdnn.arrays.answer import matrix_of
 from gbdnn.arrays.checks import are_finite
 from gbdnn.arrays.labels import aligned, labels_of
-from gbdnn.arrays.matrices import as_held, dtype_of, shape_of
+from gbdnn.arrays.matrices import as_held, dtype_of, is_vector, shape_of
 from gbdnn.arrays.sources import is_source
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.optional import if_imported, require
 from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import graphblas as gb
 
     from gbdnn.arrays.sources import RowSource
 
@@ -28,6 +27,7 @@ __all__ = [
     "as_answer",
     "as_array",
     "as_graph",
+    "as_node_features",
     "form_of",
     "from_networkx",
     "is_networkx",
@@ -55,6 +55,16 @@ def as_graph(A: Any, what: str) -> tuple[Any, Sequence[Any]]:
     if nrows != ncols:
         raise ShapeError(f"{what} must be square, not {nrows} x {ncols}")
     return A, labels_of(A, 1) or range(nrows) if labels is None else labels
+
+
+def as_node_features(x: Any) -> Any:
+    """Return features of nodes, a Vector as a matrix of one column."""
+    if not is_vector(x):
+        return x
+    x = as_held(x, "features")
+    nodes, values = x.to_coo()
+    shape = {"nrows": x.size, "ncols": 1}
+    return gb.Matrix.from_coo(nodes, np.zeros(len(nodes), np.uint64), values, **shape)
 
 
 def is_networkx(G: Any) -> bool:

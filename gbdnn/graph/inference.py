@@ -32,7 +32,7 @@ from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
 from gbdnn.graph.convolution import as_convolutions
-from gbdnn.graph.features import as_answer, as_array, as_graph, kind_of
+from gbdnn.graph.features import as_answer, as_array, as_graph, as_node_features, kind_of
 from gbdnn.graph.neighbourhood import as_nodes, steps
 from gbdnn.kernels import costs
 from gbdnn.kernels.dense_product import BLOCK_ROWS, can_multiply, multiply, target
@@ -81,9 +81,9 @@ def infer(
         A Layer computes ``A Y W + b``, then its activation and clip; matrices get a ReLU. Rows of
         labelled matrices are aligned as in `gbdnn.infer`.
     features : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features of layer 0)
-        One row per node. Rows of a labelled pandas or xarray object may be in any order if A has
-        the same labels; other labels are refused. The numbers 0 to n - 1 in any order, as of
-        shuffled rows, are no labels.
+        One row per node; a Vector is one feature. Rows of a labelled pandas or xarray object may be
+        in any order if A has the same labels; other labels are refused. The numbers 0 to n - 1 in
+        any order, as of shuffled rows, are no labels.
     A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
         ``A(j, i)`` propagates features from node i to node j. Pass the result of `normalized` or
         the transpose of an adjacency matrix. Columns of a labelled pandas or xarray object are
@@ -149,7 +149,7 @@ def infer(
     if memory is not None:
         memory = as_bytes(memory)
     A, labels = as_graph(A, "A")
-    X = aligned(features, labels, "features", "the nodes of A")
+    X = aligned(as_node_features(features), labels, "features", "the nodes of A")
     count = len(labels)
     with restored(), engaged(nthreads):
         convolutions = as_convolutions(layers, X, None if dtype is None else as_dtype(dtype))

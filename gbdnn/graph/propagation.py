@@ -17,7 +17,7 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.arrays.labels import aligned, labels_of
-from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, shape_of
+from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, is_vector, shape_of
 from gbdnn.arrays.sources import as_source, is_source
 from gbdnn.engine.plan import MEMORY, Engine, engines
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
@@ -25,6 +25,7 @@ from gbdnn.graph.features import (
     as_answer,
     as_array,
     as_graph,
+    as_node_features,
     form_of,
     from_networkx,
     is_networkx,
@@ -171,8 +172,9 @@ def propagate(
 
     Returns
     -------
-    ndarray or graphblas.Matrix
-        An array if the features are, else a new Matrix without stored zeros.
+    ndarray, graphblas.Matrix or Vector
+        An array if the features are, else a new Matrix without stored zeros; a Vector, which is one
+        feature, has a Vector as result unless `all_hops`.
 
     Raises
     ------
@@ -203,7 +205,8 @@ def propagate(
     as_word(engine, "engine", engines())
     nthreads, memory = as_nthreads(nthreads), as_bytes(memory)
     A, labels = as_graph(A, "A")
-    X = as_held(aligned(features, labels, "features", "the nodes of A"), "features")
+    X = aligned(as_node_features(features), labels, "features", "the nodes of A")
+    X = as_held(X, "features")
     nodes = len(labels)
     count, own = kind_of(X, nodes)
     wanted = _common(A, own, "features") if dtype is None else as_dtype(dtype)
@@ -235,7 +238,8 @@ def propagate(
         found = Y if parts is None else parts
         if isinstance(X, np.ndarray):
             return found.copy() if is_shared(found, X) else found
-        return as_answer(found, threads)
+        S = as_answer(found, threads)
+        return S[:, 0].new() if is_vector(features) and not all_hops else S
 
 
 def spmm(

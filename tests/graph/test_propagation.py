@@ -210,3 +210,17 @@ def test_errors(engine, monkeypatch):
             graph.propagate(np.diag([1, bad, 1]), X, engine=engine)
     with pytest.raises(errors.NonFiniteError, match="hop 2: A Y overflows float32"):
         graph.propagate((A * 1e30).astype("f4"), X.astype("f4"), hops=3, engine=engine)
+
+
+def test_a_vector_is_one_feature():
+    A = np.eye(4, k=-1)
+    v = gb.Vector.from_coo([0, 2], [5.0, 7.0], size=4)
+    S = graph.propagate(A, v)
+    assert isinstance(S, gb.Vector)
+    np.testing.assert_array_equal(S.to_dense(fill_value=0), [0, 5, 0, 7])
+    assert graph.propagate(A, v, all_hops=True).shape == (4, 2)
+    Y = graph.infer([np.array([[2.0, 1.0]])], v, A)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0)[:, 0], [0, 10, 0, 14])
+    for few in (v[:3], v[:3].new()):
+        with pytest.raises(errors.ShapeError, match="features are 3 x 1 but A, 4 x 4"):
+            graph.propagate(A, few)

@@ -62,7 +62,7 @@ KINDS = {
     "input_dropout": [*NUMBERS, -1, 1],
     "validation": ["x", object(), 2, -1, (X,), (X, X, X), (X, np.ones(3))],
     "checkpoint": [path for path in PATHS if path is not None],
-    "Y": MATRICES, "features": MATRICES, "weights": MATRICES, "matrix": [*MATRICES[:5], W],
+    "Y": [*MATRICES[:4], *MATRICES[6:]], "features": MATRICES, "weights": MATRICES, "matrix": [*MATRICES[:5], W],
     "batches": [3, None, object(), X, [3], [None]],
     "x": [3, None, "x", object(), {}, [3], np.ones(3)],
     "labels": [3, object(), "x", [1.5], [[1]], [-1], [None]],
