@@ -247,7 +247,7 @@ def test_integers_that_fp32_rounds_are_refused(make, dtype, pool, tmp_path):
             call(X)
         Y = call(X, dtype="FP64")
         Y = Y if isinstance(Y, np.ndarray) else Y.to_dense(fill_value=0)
-        assert Y[0, 0] == 2**24 + 1
+        assert Y.ravel()[0] == 2**24 + 1
         Y = call(make(np.array([[2**24, 0]], dtype)))
         assert Y.dtype == (np.float32 if isinstance(Y, np.ndarray) else "FP32")
     with pytest.raises(errors.ArgumentError, match=match):
