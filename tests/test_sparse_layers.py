@@ -23,7 +23,8 @@ import gbdnn.torch as gt  # noqa: E402
 from gbdnn.kernels import costs, fused_shares, together, trainable  # noqa: E402
 from gbdnn.torch import passes  # noqa: E402
 
-nn, F, prune = torch.nn, torch.nn.functional, torch.nn.utils.prune
+nn, F = torch.nn, torch.nn.functional
+prune = pytest.importorskip("torch.nn.utils.prune")
 
 pytestmark = [
     pytest.mark.frameworks,

@@ -9,6 +9,7 @@ import gbdnn
 from gbdnn import graph
 
 torch = pytest.importorskip("torch")
+prune = pytest.importorskip("torch.nn.utils.prune")
 nn = pytest.importorskip("torch_geometric.nn")
 
 pytestmark = pytest.mark.frameworks
@@ -131,7 +132,6 @@ def test_unsupported_options_are_named(conv, named):
 @torch.no_grad()
 def test_pruned_weights_are_those_of_the_last_step(case):
     G, X = case
-    prune = torch.nn.utils.prune
     for conv, name, A in (
         (nn.GCNConv(12, 5), "lin", graph.normalized(G)),
         (nn.SGConv(12, 5), "lin", graph.normalized(G)),
