@@ -1,13 +1,16 @@
-"""Predict speed-ups of the fused kernel by number of cores: one thread plays all of them.
+"""Predict speed-ups by number of cores: one thread plays all of them.
 
     python benchmarks/scale/virtual_cores.py --inputs 60000
     python benchmarks/scale/virtual_cores.py --neurons 4096 --inputs 8000 --cores 1,2,16
+    python benchmarks/scale/virtual_cores.py --engine sparse --inputs 10000
 
 Each virtual thread has a clock. The one with the least clock takes the next piece, whose time is
 added to it. At the end of a phase all clocks are set to the latest one, plus 1.25 us, plus the time
 in which one thread prepares the next phase. This predicts what pieces, phases and serial parts
 allow, and what Python around the call takes. Memory and caches that cores share, clock rates and
 the waking of threads are not in it. The fastest of several rounds is shown.
+
+In the kernels of GraphBLAS, a thread takes the next part of the rows instead.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ import typer
 import gbdnn
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io.array_files import read_idx
-from gbdnn.kernels import fused_run
+from gbdnn.kernels import fused_run, together
+from gbdnn.kernels import parts as graphblas_parts
 from gbdnn.kernels.compiled.loading import required
+from gbdnn.kernels.compiled.record import MEMBERS, address
 from gbdnn.runtime import machine
 
 if TYPE_CHECKING:
@@ -59,16 +64,36 @@ class Clocks:
         between()
         return int(status)
 
+    def parts(self, threads: int, function: Any, job: Any) -> None:
+        """Compute instead of `gbdnn.kernels.together.together`, one part after the other."""
+        began, clocks = perf_counter(), self.clocks[:threads]
+        if job.array.dtype == MEMBERS["loop_run"]:
+            parts, count = job.kept["parts"], int(job.array["count"][0])
+            for n in range(count):
+                start = perf_counter()
+                place = address(parts) + n * parts.itemsize
+                job.set(parts=place, count=1, slice=1 << 40)
+                function(job, together._ALONE)
+                clocks[np.argmin(clocks)] += 1e9 * (perf_counter() - start)
+            job.set(parts=parts, count=count)
+        else:  # the threads share the copies of the answer
+            function(job, together._ALONE)
+            clocks += 1e9 * (perf_counter() - began) / threads
+        self.clocks[:] = clocks.max() + 1250
+        self.called += perf_counter() - began
+
 
 @contextmanager
 def virtual(threads: int) -> Iterator[Clocks]:
-    """Let runs of the fused kernel on `threads` threads be played by one in a ``with`` block."""
+    """Let calls on `threads` threads be played by one in a ``with`` block."""
     clocks, real, here = Clocks(threads), fused_run.in_slices, machine.machine()
     fused_run.in_slices, machine._current = clocks.call, here._replace(cores=threads)
+    graphblas_parts.together = clocks.parts
     try:
         yield clocks
     finally:
         fused_run.in_slices, machine._current = real, here
+        graphblas_parts.together = together.together
 
 
 def main(
@@ -78,6 +103,7 @@ def main(
     cores: Annotated[str, typer.Option(help="Numbers of cores.")] = "1,2,4,8,16,32",
     images: Annotated[str | None, typer.Option(help="IDX file of images.")] = None,
     rounds: Annotated[int, typer.Option()] = 5,
+    engine: Annotated[str, typer.Option()] = "fused",
 ) -> None:
     """Print the predicted times and speed-ups."""
     given = digits() if images is None else read_idx(Path(images))
@@ -92,12 +118,12 @@ def main(
             for n in counts:
                 with virtual(n) as clocks:
                     began = perf_counter()
-                    gbdnn.infer(net, X, engine="fused", nthreads=n, deduplicate=deduplicate)
+                    gbdnn.infer(net, X, engine=engine, nthreads=n, deduplicate=deduplicate)
                     outside = perf_counter() - began - clocks.called
                 ms = float(clocks.clocks.max()) / 1e6
                 if n not in best or ms < best[n][0]:
                     best[n] = ms, clocks, 1e3 * outside
-        print(f"{neurons} x {layers}, {inputs} inputs, deduplicate={deduplicate!r}")
+        print(f"{engine}, {neurons} x {layers}, {inputs} inputs, deduplicate={deduplicate!r}")
         for n, (ms, clocks, outside) in best.items():
             parts = ", ".join(
                 f"{phase} {pieces / 1e6:.2f} + {serial / 1e6:.3f} + {wait / n / 1e6:.3f}"

@@ -144,3 +144,19 @@ def test_clocks_of_virtual_threads(threads, monkeypatch):
         assert len(set(clocks.clocks)) == 1
         np.testing.assert_allclose(clocks.clocks.sum(), pieces + threads * serial + waits)
         assert (waits == 0) == (threads == 1)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 8])
+@pytest.mark.parametrize("engine", ["sparse", "full"])
+def test_virtual_threads_of_graphblas_take_parts(threads, engine, monkeypatch):
+    """The answer has the same bits; the clocks are set to the latest one, and are no idle ones."""
+    monkeypatch.syspath_prepend(BENCHMARKS / "scale")
+    virtual_cores = importlib.import_module("virtual_cores")
+    net = gbdnn.gallery.radixnet(1024, 24)
+    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:500], 1024)
+    for deduplicate in (True, False):
+        options = {"engine": engine, "deduplicate": deduplicate, "nthreads": threads}
+        with virtual_cores.virtual(threads) as clocks:
+            Y = gbdnn.infer(net, X, **options)
+        assert Y.isequal(gbdnn.infer(net, X, **options))
+        assert clocks.clocks.min() == clocks.clocks.max() > 0
