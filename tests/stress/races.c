@@ -37,8 +37,8 @@ static void make_network(void)
             }
         }
         limits[1] = 1, bias[0] = -0.12;
-        table[k] = (struct layer){NEURONS, NEURONS, NEURONS * EDGES, 1, 0, 0, 0, 1, 0, 0, 1, 0,
-                                  indptr, rows, places, weights, bias, limits, must(NEURONS)};
+        table[k] = (struct layer){NEURONS, NEURONS, NEURONS * EDGES, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0,
+                                  indptr, 0, rows, places, weights, bias, limits, must(NEURONS)};
     }
 }
 
@@ -62,7 +62,7 @@ static int64_t answer(int64_t threads, const struct threads *record, const int64
     *r = (struct run){.plan = &plan, .checked = &plan, .loaded_end = DEPTH, .sizes = sizes, .stops = stops,
                       .windows = WINDOWS, .parts = &part, .last_row = INPUTS, .part_rows = 1536,
                       .step = WIDTH, .read_place = 1, .limit = DEPTH, .ids = INPUTS, .neurons = NEURONS,
-                      .width = WIDTH, .stride = STRIDE, .few = 48, .blocks = BLOCKS, .threads = threads,
+                      .width = WIDTH, .stride = STRIDE, .blocks = BLOCKS, .threads = threads,
                       .merges = 2, .shares = 64, .table_size = 1 << 14, .slice = 30000,
                       .workers = workers, .is_told = 1, .census = 1, .log_size = 1 << 16};
     r->memory = must(SLOTS / WIDTH * NEURONS * STRIDE * sizeof(real));
@@ -73,7 +73,7 @@ static int64_t answer(int64_t threads, const struct threads *record, const int64
     r->numbers = must(SLOTS * 8), r->leaders = must(SLOTS * 8), r->marks = must(SLOTS * 8);
     r->keep = must(SLOTS * 4), r->repeats = must(SLOTS * 4), r->differs = must(SLOTS);
     r->table = must((1 << 14) * 8), r->pieces = must(2 * BLOCKS * sizeof(struct piece));
-    r->parents = must(INPUTS * 8), r->stands = must(INPUTS * 8), r->degrees = must(INPUTS * 8);
+    r->parents = must(INPUTS * 8), r->multiplicity = must(INPUTS * 8), r->degrees = must(INPUTS * 8);
     r->heads = must(8 * (WINDOWS + 1)), r->waiting = must(8 * (WINDOWS + 1));
     r->leaving = must(8 * (WINDOWS + 1)), r->alive = must(threads * 64 * 8);
     r->counters = must(COUNTERS * 8), r->log = must((1 << 16) * 8);
@@ -83,7 +83,7 @@ static int64_t answer(int64_t threads, const struct threads *record, const int64
         factors[k] = (k + 1) * UINT64_C(0x9E3779B97F4A7C15) | 1;
     r->factors = factors;
     for (int i = 0; i < INPUTS; i++)
-        r->parents[i] = i, r->stands[i] = 1;
+        r->parents[i] = i, r->multiplicity[i] = 1;
     for (int k = 0; k <= WINDOWS; k++)
         r->heads[k] = -1;
     for (int n = 0; n < threads; n++) {
@@ -93,18 +93,14 @@ static int64_t answer(int64_t threads, const struct threads *record, const int64
     }
     for (int k = 0; k < BLOCKS - threads; k++)
         r->unused[r->unused_count++] = k;
-    int64_t status, *offsets = must((INPUTS + 1) * 8), *roots = must(INPUTS * 8);
+    int64_t status, *offsets = must((INPUTS + 1) * 8);
     while ((status = run(r, record)) != COMPLETE && status != FAULT) {
         if (status == LOG)
             memset(r->log, 0, (1 << 16) * 8), r->counters[LOGGED] = 0;
         if (status != SIZED)
             continue;
-        for (int i = 0; i < INPUTS; i++) {
-            for (roots[i] = i; r->parents[roots[i]] != roots[i];)
-                roots[i] = r->parents[roots[i]];
-            offsets[i + 1] = offsets[i] + r->degrees[roots[i]];
-        }
-        r->offsets = offsets, r->roots = roots;
+        place_rows(r, 0, offsets);
+        r->offsets = offsets;
         r->answer_columns = must((offsets[INPUTS] + 16) * 8);
         r->answer_values = must((offsets[INPUTS] + 16) * sizeof(real));
     }
