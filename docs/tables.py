@@ -28,7 +28,7 @@ SETUP = "zen4"  # the machine of the results page
 BFLOAT16 = "openvino_bf16"  # not compared with programs in FP32
 _LEAST = 3  # rounds from which the lowest and the highest speed-up are shown
 _TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
-_UNSHOWN = {"python", "SuiteSparse:GraphBLAS", "numpy", "numba"}  # in the files of results
+_UNSHOWN = {"gbdnn", "python", "SuiteSparse:GraphBLAS", "numpy", "numba"}  # in the files of results
 _NAMES = {
     "gbdnn": "gbdnn",
     "torch": "PyTorch",
