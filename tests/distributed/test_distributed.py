@@ -151,7 +151,7 @@ if __name__ == "__main__":
         try:
             gbdnn.infer(net, X.matrix()[:, :5].new(), executor=executor)
         except gbdnn.errors.ShapeError:
-            print(len(records), Y.isequal(gbdnn.load(out)))
+            print(len(records), Y.isequal(gbdnn.io.read_features(out)))
 """
 
 

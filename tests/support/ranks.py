@@ -125,7 +125,7 @@ def dies(_):
 
 def failing(what, where):
     net = gbdnn.gallery.radixnet(1024, 6)
-    options = {"cuts": [2, 4], "batch": 500}
+    options = {"cuts": [2, 4], "batch_size": 500}
     wrong = {"callback": broken, "cuts": [1, 9], "answer": "all", "root": 1, "nthreads": 0}
     if where == RANK and what in wrong:
         options[what] = wrong[what]
