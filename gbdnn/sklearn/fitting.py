@@ -71,7 +71,7 @@ patience : int, optional
     Stop after this number of epochs without a smaller validation loss, and keep the best epoch.
 warm_start : bool, default False
     Whether `fit` continues training the fitted network for another `epochs` epochs. Then
-    `hidden_layer_sizes`, ``density``, ``distribution`` and ``dtype`` must not change.
+    ``hidden_layer_sizes``, ``density``, ``distribution`` and ``dtype`` must not change.
 callback : callable, optional
     As in `train`.
 random_state : int, RandomState or None, default None
