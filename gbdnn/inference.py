@@ -356,8 +356,8 @@ def infer_to_store(
     ------
     OutputError
         The folder cannot be written, or contains another store or a different run (network,
-        features, ``engine``, ``deduplicate``, ``batch_size`` or version of gbdnn); the message names the
-        difference.
+        features, ``engine``, ``deduplicate``, ``batch_size`` or version of gbdnn); the message
+        names the difference.
     GbdnnError
         As for `infer` and `save`. Finished parts are kept.
 

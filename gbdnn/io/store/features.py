@@ -101,8 +101,8 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
     Returns
     -------
     StoredFeatures
-        Features for `infer`, `train` and the functions of ``gbdnn.graph``, which read rows when they
-        need them. Attributes: ``shape`` (inputs, neurons), ``nrows``, ``ncols``, ``dtype``,
+        Features for `infer`, `train` and the functions of ``gbdnn.graph``, which read rows when
+        they need them. Attributes: ``shape`` (inputs, neurons), ``nrows``, ``ncols``, ``dtype``,
         ``nvals``, and ``largest``, the largest absolute value. ``X[start:stop]`` is a range of rows
         and ``X.batches(inputs)`` yields ranges of `inputs` rows, also unread; ``X.matrix()`` reads
         all rows into a Matrix. The last part that was read stays in memory. Reading is thread-safe.
