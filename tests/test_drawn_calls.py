@@ -19,7 +19,7 @@ import drawn
 
 ROOT = Path(__file__).parents[1]
 QUICK, PARTS, MANY = 240, 8, 3000
-FOUND = [1831, 4896, 10346, 10424]  # seeds whose answers were wrong once
+FOUND = [1831, 4896, 10346, 10424]  # wrong once; test_compiled_run.py has what they met
 # Kernels of training and of graphs, and what builds the compiled ones.
 OTHERS = ("build", "dense_product", "gather", "ranges", "steps", "trainable")
 

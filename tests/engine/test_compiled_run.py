@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import re
 import signal
 import threading
 import weakref
@@ -14,6 +15,7 @@ from networks import converging
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.engine import compiled_run
 from gbdnn.kernels import fused_run, together
 
 THREADS = pytest.mark.parametrize("nthreads", [1, 3, 8])
@@ -189,3 +191,72 @@ def test_the_memory_of_a_run_is_freed_at_its_end(monkeypatch):
     finally:
         gc.enable()
     assert [ref() for ref in made] == [None]
+
+
+def leaving(*, inputs, neurons=31, layers=13, period=3):
+    """Layers of which every `period`-th needs the sparse kernel, and inputs; all sums are exact."""
+    random = np.random.default_rng(0)
+    made = []
+    for k in range(layers):
+        W = random.choice([-1, 1, 1, 2], (neurons, neurons)) * (
+            random.random((neurons, neurons)) < 0.2
+        )
+        rule, bias = ("entries", 0.5) if k % period == 1 else ("all", -0.5)
+        made.append(gbdnn.Layer(W.astype("f4"), bias, bias_rule=rule, clip=8.0))
+    X = random.integers(0, 3, (inputs, neurons)) * (random.random((inputs, neurons)) < 0.3)
+    return gbdnn.Network(made), X.astype("f4")
+
+
+@THREADS
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_rows_that_leave_in_turns(nthreads, deduplicate, monkeypatch):
+    """Blocks leave several times in a call, and before rows of a later layer are read."""
+    several, before = [], []
+
+    def watched(self, source, first, k, limit, *, is_last):
+        stops, left = [], self._left
+        self._left = lambda at: left(at) and not stops.append(self._stops[at])
+        compute(self, source, first, k, limit, is_last=is_last)
+        several.append(len(stops))
+        before.extend(stop < k for stop in stops if source is not None)
+        del self._left
+
+    compute = compiled_run.FusedInputs.compute
+    net, X = leaving(inputs=2400)
+    expected = gbdnn.infer(net, X, engine="lagraph")
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled_run.FusedInputs, "compute", watched)
+        Y = gbdnn.infer(
+            net, X, engine="fused", memory=1 << 16, nthreads=nthreads, deduplicate=deduplicate
+        )
+    assert Y.isequal(expected)
+    assert max(several) > 1
+    assert any(before)
+
+
+@THREADS
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_a_sparse_answer_of_which_some_rows_are_dense(nthreads, deduplicate):
+    """Each input keeps its pattern: few entries, then many, and none in most inputs."""
+    diagonal = np.eye(31, dtype="f4")
+    net = gbdnn.Network([
+        gbdnn.Layer(diagonal, *([0.5] if k == 1 else []), bias_rule="entries" if k == 1 else "all")
+        for k in range(4)
+    ])  # fmt: skip
+    X = np.zeros((3000, 31), "f4")
+    rows = np.arange(400)
+    X[rows, rows % 31], X[400:500] = 1 + rows, 1 + np.arange(100)[:, np.newaxis]
+    for order in (X, X[::-1].copy()):
+        expected = gbdnn.infer(net, order, engine="lagraph")
+        options = {"memory": 1 << 16, "nthreads": nthreads, "deduplicate": deduplicate}
+        assert gbdnn.infer(net, order, engine="fused", **options).isequal(expected)
+
+
+@pytest.mark.parametrize("engine", ["full", "graphblas"])
+def test_few_inputs_in_little_memory(engine):
+    net, X = leaving(inputs=3, neurons=700, layers=2, period=9)
+    expected = gbdnn.infer(net, X[:1], engine="lagraph")
+    with pytest.raises(errors.ArgumentError, match="memory=65536 is too small") as caught:
+        gbdnn.infer(net, X[:1], engine=engine, memory=1 << 16)
+    memory = int(re.search(r"pass memory=(\d+) or more", str(caught.value))[1])
+    assert gbdnn.infer(net, X[:1], engine=engine, memory=memory).isequal(expected)
