@@ -53,8 +53,9 @@ def measure(name: str) -> None:
     """Run the command of a file of results, and write the file."""
     command: str = tables.read(name)["command"]
     words = [os.environ["MNIST"] if word == "DIR" else word for word in shlex.split(command)]
-    settings = {key: value for key, _, value in (w.partition("=") for w in words) if key.isupper()}
-    script = words[len(settings) + 1 :]
+    at = words.index("python")
+    settings = dict(word.split("=", 1) for word in words[:at])
+    script = words[at + 1 :]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "found.json")
         subprocess.run(  # noqa: S603

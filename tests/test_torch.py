@@ -608,3 +608,23 @@ def test_transformers():
         equal(fast(**given).logits, t5(**given).logits)
         given = {"max_length": 5, "decoder_start_token_id": 0}
         assert torch.equal(fast.generate(ids, **given), t5.generate(ids, **given))
+
+
+class OnGraph(nn.Module):
+    """Reads a sparse buffer, which deepcopy of PyTorch does not copy."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("A", torch.eye(4).to_sparse().coalesce())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.A, x)
+
+
+@torch.no_grad()
+def test_sparse_buffers_are_copied():
+    model, x = nn.Sequential(OnGraph()), torch.ones(4, 3)
+    fast = gt.accelerate(model)
+    model[0].A.values().mul_(2)
+    assert torch.equal(model(x), 2 * x)
+    assert torch.equal(fast(x), x)

@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 import sys
+import tomllib
 from itertools import product
 from pathlib import Path
 from statistics import geometric_mean
@@ -58,6 +59,27 @@ def test_all_files_of_results_are_measured_by_one_command(docs):
             word for word in docs("tables").read(name)["command"].split() if ".py" in word
         )
         assert (DOCS.parent / script).exists()
+
+
+def test_a_file_of_results_is_written_by_its_command(docs, tmp_path, monkeypatch):
+    measure, command = docs("measure"), "LEVEL=7 python script.py --rounds 2 DIR"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "script.py").write_text(
+        "import json, os, sys\n"
+        "*given, option, path = sys.argv[1:]\n"
+        "cell = {'name': ' '.join([os.environ['LEVEL'], *given, option]), 'zeros': 0.5}\n"
+        "found = {'machine': {'processor': 'P', 'cores': 2}, 'versions': {}, 'date': 'D',\n"
+        "         'commit': 'C', 'load': 0.1,\n"
+        "         'cells': [cell | {'tokens': 1, 'median': {'a': 1}}]}\n"
+        "open(path, 'w').write(json.dumps(found))\n"
+    )
+    monkeypatch.setenv("MNIST", "/IMAGES")
+    monkeypatch.setattr(measure, "HERE", tmp_path / "docs")
+    monkeypatch.setattr(measure.tables, "read", lambda _: {"command": command})
+    measure.measure("accelerate")
+    found = tomllib.loads((tmp_path / "docs/accelerate.toml").read_text())
+    assert found["command"] == command
+    assert [cell["model"] for cell in found["cells"]] == ["7 --rounds 2 /IMAGES --json"]
 
 
 def test_files_of_results_say_where_and_when(docs):
