@@ -18,16 +18,17 @@ pytest.importorskip("safetensors")
 import drawn
 
 ROOT = Path(__file__).parents[1]
-QUICK, PARTS, MANY = 240, 8, 3000
-FOUND = [1831, 4896, 10346, 10424]  # wrong once; test_compiled_run.py has what they met
+QUICK, PARTS, MANY = 120, 4, 3000
 # Kernels of training and of graphs, and what builds the compiled ones.
 OTHERS = ("build", "dense_product", "gather", "ranges", "steps", "trainable")
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_answers_are_those_of_the_oracle(part, tmp_path):
-    for seed in [*range(QUICK), *FOUND][part::PARTS]:
-        drawn.check(seed, tmp_path)
+    met = [call for seed in range(part, QUICK, PARTS) for call in drawn.check(seed, tmp_path)]
+    deaths = [layers for *_, layers in met]
+    assert deaths.count(0) > 2
+    assert deaths.count(3) > 0, "inputs of no draw die in many layers while others live"
 
 
 @pytest.mark.slow
@@ -42,8 +43,8 @@ def test_draws_meet_nearly_all_branches(tmp_path):
     done = subprocess.run([*run, "run", data, sources, *script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["refused"] < MANY / 5
-    assert found["different"] > 100
+    assert found["computed"] > 2 * MANY
+    assert found["different"] > 500
     subprocess.run([*run, "json", data, "-o", tmp_path / "lines.json"], check=True)
     files = json.loads((tmp_path / "lines.json").read_text())["files"]
     of = [each["summary"] for name, each in files.items() if Path(name).stem not in OTHERS]
