@@ -26,6 +26,6 @@ class CompiledKernels(BuildHookInterface):
         made = compiler["build"](folder / "libraries", levels.values())
         for path in made:
             build_data["artifacts"].append(f"/{path.relative_to(self.root)}")
-        if made:
+        if levels:
             build_data["tag"] = f"py3-none-{platform}"
             build_data["pure_python"] = False

@@ -19,7 +19,7 @@ SOURCE = [
     "tests/support/oracles.py", "tests/test_inference.py",
 ]  # fmt: skip
 WHEEL = [
-    "gbdnn/__init__.py", "gbdnn/kernels/compiled/kernels.h",
+    "gbdnn/__init__.py", "gbdnn/kernels/compiled/shared.h",
     "gbdnn/py.typed",
 ]  # fmt: skip
 COMPILED = "gbdnn/kernels/compiled"
@@ -45,12 +45,14 @@ def platform_of(file: Path) -> str:
 
 
 def libraries(platform: str) -> set[str]:
-    """Return the names of the compiled kernels for a platform, with the hashes of these sources."""
-    return {
-        f"{COMPILED}/libraries/{BUILD['file_name'](level, dtype)}"
+    """Return the names of a platform's compiled kernels and declarations, with their hashes."""
+    folder = Path(__file__).parents[1] / COMPILED / "libraries"
+    names = {BUILD["declarations"](folder, dtype).name for dtype in BUILD["DTYPES"]} | {
+        BUILD["file_name"](level, dtype)
         for level in BUILD["PLATFORMS"][platform].values()
         for dtype in BUILD["DTYPES"]
     }
+    return {f"{COMPILED}/libraries/{name}" for name in names}
 
 
 def faults(file: Path) -> list[str]:

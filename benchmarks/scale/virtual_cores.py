@@ -29,7 +29,6 @@ from gbdnn.io.array_files import read_idx
 from gbdnn.kernels import fused_run, together
 from gbdnn.kernels import parts as graphblas_parts
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import MEMBERS, address
 from gbdnn.runtime import machine
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Clocks:
         # Each core would have the second block of its thread in a cache of its own.
         record.kept["workers"]["Z"] = record.kept["workers"]["Z"][0]
         clocks = self.clocks[:threads]
-        status = required(dtype)["run_virtual"](record, clocks, self.spent)
+        status = required(dtype).run_virtual(record, clocks, self.spent)
         self.called += perf_counter() - began
         between()
         return int(status)
@@ -67,17 +66,16 @@ class Clocks:
     def parts(self, threads: int, function: Any, job: Any) -> None:
         """Compute instead of `gbdnn.kernels.together.together`, one part after the other."""
         began, clocks = perf_counter(), self.clocks[:threads]
-        if job.array.dtype == MEMBERS["loop_run"]:
-            parts, count = job.kept["parts"], int(job.array["count"][0])
+        if job.kind == "loop_run":
+            parts, count = job.kept["parts"], job.first.count
             for n in range(count):
                 start = perf_counter()
-                place = address(parts) + n * parts.itemsize
-                job.set(parts=place, count=1, slice=1 << 40)
-                function(job, together._ALONE)
+                job.set(parts=parts[n:], count=1, slice=1 << 40)
+                function(job, together.ALONE)
                 clocks[np.argmin(clocks)] += 1e9 * (perf_counter() - start)
             job.set(parts=parts, count=count)
         else:  # the threads share the copies of the answer
-            function(job, together._ALONE)
+            function(job, together.ALONE)
             clocks += 1e9 * (perf_counter() - began) / threads
         self.clocks[:] = clocks.max() + 1250
         self.called += perf_counter() - began

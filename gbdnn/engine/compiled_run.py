@@ -17,7 +17,7 @@ from gbdnn.arrays.sources import dense_pays
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.graphblas import raise_error
-from gbdnn.kernels.compiled.record import CONSTANTS
+from gbdnn.kernels.compiled.record import constant
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.fused_run import CompiledRun
@@ -109,7 +109,7 @@ class FusedInputs:
         They wait before the first stop after `limit`. `is_last` says that no other rows will come.
         """
         self._watch.kernels.add(FUSED.name)
-        asked = {name: CONSTANTS[name] for name in ("READ", "LOAD", "LEAVE", "SIZED", "FAULT")}
+        asked = {name: constant(name) for name in ("READ", "LOAD", "LEAVE", "SIZED", "FAULT")}
         status, self._is_last = asked["READ"], is_last
         if source is not None:
             self._read(source, first, k)

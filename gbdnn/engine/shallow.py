@@ -20,7 +20,7 @@ from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.sizes import NetworkFacts
 from gbdnn.engine.stats import Watch
-from gbdnn.kernels.compiled.record import CONSTANTS
+from gbdnn.kernels.compiled.record import constant
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.fused_run import CompiledRun
@@ -82,19 +82,19 @@ def _blocks(
     run.begin()
     run.set(answer=values, present=present)
     watch = Watch("", progress=progress) if progress.is_watched else None
-    status, last = CONSTANTS["READ"], 0
+    status, last = constant("READ"), 0
 
     def report() -> None:
         if watch is not None:
             for pieces in run.log():
                 watch.pieces(pieces, FUSED.name, is_last=True)
 
-    while status == CONSTANTS["READ"]:
+    while status == constant("READ"):
         parts, part, end = read_parts(X, last, width, workers, _CAST)
         run.read(parts, last, end, part, width, more=end < X.nrows)
         last = end
         status = run.advance(np.inf, report)
-    if status == CONSTANTS["FAULT"]:
+    if status == constant("FAULT"):
         layer, row = int(run["faulty_layer"]), int(run["faulty_row"])
         if layer < 0:
             X.require_finite(row, row + width)

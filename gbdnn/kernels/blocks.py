@@ -29,7 +29,6 @@ class AlignedBlock:
         memory = np.empty(size + _LINE, np.uint8)
         start = -address(memory) % _LINE
         self._memory = memory[start : start + size].view(dtype).reshape(neurons, self.stride)
-        self.address = address(self._memory)
         self.inputs = np.empty(0, np.int64)
 
     @staticmethod

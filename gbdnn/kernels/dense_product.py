@@ -11,7 +11,7 @@ import numpy as np
 
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.loading import functions
-from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.kernels.ranges import Ranges, compute
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK_ROWS", "can_multiply", "multiply", "product", "target"]
 
-BLOCK_ROWS = CONSTANTS["BLOCK_ROWS"]
+BLOCK_ROWS = constant("BLOCK_ROWS")
 UNIT = 1 << 14  # elements of Y, at least a block, of a thread's unit of work
 
 
@@ -51,18 +51,19 @@ def product(layer: Layer, Y: np.ndarray | None, result: dict[str, Any]) -> Recor
     W, size = layer.prepared(_padded), layer.dtype.itemsize
     stride = layer.nrows if Y is None else Y.strides[0] // size
     return Record(
-        "dense", nrows=layer.nrows, ncols=layer.ncols, W=W, w_stride=W.shape[1], Y=Y,
+        "dense", layer.dtype, nrows=layer.nrows, ncols=layer.ncols, W=W, w_stride=W.shape[1], Y=Y,
         stride=stride, **result,
     )  # fmt: skip
 
 
 def multiply(layer: Layer, Y: np.ndarray, result: dict[str, Any], nthreads: int) -> bool:
     """Compute a product on threads, as for `product`; return whether all sums are finite."""
-    compiled, count = (functions(layer.dtype) or {})["multiply"], len(result["Z"])
+    compiled: Any = functions(layer.dtype)
+    count = len(result["Z"])
     step = BLOCK_ROWS * max(1, UNIT // (BLOCK_ROWS * max(1, layer.nrows)))
     first = np.arange(0, count, step)
     work = product(layer, Y, result), Ranges(first, np.minimum(first + step, count))
-    return compute([work], lambda: compiled, nthreads)
+    return compute([work], lambda: compiled.multiply, nthreads)
 
 
 def _padded(layer: Layer) -> np.ndarray:

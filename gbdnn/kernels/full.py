@@ -73,7 +73,7 @@ class FullKernel(BlockKernel):
         W.wait()  # shared by threads
         is_one = isinstance(layer.bias, float)
         record = Record(
-            "loop_layer", W=handle(W), ncols=layer.ncols, edges=layer.edges,
+            "loop_layer", layer.dtype, W=handle(W), ncols=layer.ncols, edges=layer.edges,
             relu=layer.activation == "relu", clipped=layer.clip is not None, clip=layer.clip or 0,
             b=layer.bias if is_one else 0,
             biases=None if is_one else np.ascontiguousarray(layer.bias, layer.dtype),

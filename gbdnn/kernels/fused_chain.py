@@ -35,9 +35,9 @@ class FusedChain:
         infos, _, _, droppable, checked = zip(*layers.plans, strict=True)
         self.neurons = max(max(info.shape) for info in infos)
         self.dtype: np.dtype = infos[0].dtype
-        table = layer_table(layers.weights, droppable, checked)
+        table = layer_table(layers.weights, droppable, checked, self.dtype)
         self.plan = Record(
-            "plan", table=table, tidy=1, edge_cost=costs.speeds().fused,
+            "plan", self.dtype, table=table, tidy=1, edge_cost=costs.speeds().fused,
             move_cost=costs.MOVE, row_cost=costs.MOVE_ROW,
         )  # fmt: skip
         self.compiled = required(self.dtype)
@@ -46,8 +46,8 @@ class FusedChain:
         """Fill a block with rows of an array of the chain's dtype; return the largest magnitude."""
         size, position = rows.itemsize, self.layers.position(k)
         row_stride, column_stride = rows.strides
-        bits = self.compiled["from_dense"](
-            rows, row_stride // size, column_stride // size, None, len(rows), position, Y,
+        bits = self.compiled.from_dense(
+            rows, row_stride // size, column_stride // size, None, len(rows), position, Y.whole,
             Y.stride, Y.neurons,
         )  # fmt: skip
         Y.inputs = ids
@@ -66,20 +66,20 @@ class FusedChain:
     def write(self, Y: AlignedBlock, values: np.ndarray, present: np.ndarray | None) -> int:
         """Write the inputs to rows of arrays."""
         ids = np.ascontiguousarray(Y.inputs)
-        found: Any = self.compiled["to_dense"](
-            Y, Y.stride, Y.neurons, ids, len(ids), values, Y.neurons, present,
+        found: Any = self.compiled.to_dense(
+            Y.whole, Y.stride, Y.neurons, ids, len(ids), values, Y.neurons, present,
         )  # fmt: skip
         return int(found)
 
     def _rows(self, Y: AlignedBlock, k: int, first: int, ids: np.ndarray) -> SparseRows:
         inputs, some = len(ids), Y.flat[first:]
         counts = np.empty(inputs, np.int64)
-        self.compiled["count"](some, Y.stride, Y.neurons, inputs, counts)
+        self.compiled.count(some, Y.stride, Y.neurons, inputs, counts)
         indptr = np.zeros(inputs + 1, np.int64)
         np.cumsum(counts, out=indptr[1:])
         columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], self.dtype)
         places = indptr[:-1].copy()
-        self.compiled["extract"](
+        self.compiled.extract(
             some, Y.stride, Y.neurons, self.layers.position(k), inputs, places, columns, values,
         )  # fmt: skip
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)

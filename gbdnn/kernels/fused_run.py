@@ -11,7 +11,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels.blocks import AlignedBlock, scratch
 from gbdnn.kernels.compiled.graphblas import contexts, handle, with_graphblas
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, address
+from gbdnn.kernels.compiled.record import Record, address, constant, structure
 from gbdnn.kernels.together import in_slices
 from gbdnn.runtime.first_use import complete
 
@@ -28,7 +28,7 @@ SLICE = 30_000_000  # ns of a compiled call, which cannot be interrupted
 SHARED = 64  # most inputs whose layers are divided among threads
 _PARTS = 64  # cache lines per worker and array
 
-_LOG = [CONSTANTS[name] for name in ("BEFORE", "AFTER", "READING", "COMPUTING", "REST")]
+_LOG = [constant(name) for name in ("BEFORE", "AFTER", "READING", "COMPUTING", "REST")]
 
 
 class Piece(NamedTuple):
@@ -104,12 +104,12 @@ class CompiledRun:
         self._memory = AlignedBlock(blocks * neurons, width, dtype)
         self._state = np.zeros((threads, _PARTS // 8), np.int64)
         self._state[:, 0], self._state[:, 1] = np.arange(blocks - threads, blocks), -1
-        workers = np.zeros(threads, MEMBERS["worker"])
+        workers = np.zeros(threads, structure("worker"))
         for n, name in enumerate(("Z", "pool", "found")):
             workers[name] = address(self._state) + _PARTS * np.arange(threads) + 8 * n
         self._scratch = [scratch(self._memory.stride) for _ in range(threads)]
         workers["scratch"] = [address(each) for each in self._scratch]
-        self.counters = np.zeros(CONSTANTS["COUNTERS"], np.int64)
+        self.counters = np.zeros(constant("COUNTERS"), np.int64)
         self.waiting = np.zeros(windows + 1, np.int64)
         self._heads, unused = np.full(windows + 1, -1), np.arange(blocks)[::-1].copy()
         unused[: blocks - threads] = unused[threads:].copy()
@@ -140,18 +140,18 @@ class CompiledRun:
                 "leaving": np.zeros(windows + 1) if leaving is None else leaving,
             }  # fmt: skip
         self.record = Record(
-            "run", sizes=np.array(sizes, np.int64), stops=np.array(stops, np.int64),
+            "run", dtype, sizes=np.array(sizes, np.int64), stops=np.array(stops, np.int64),
             windows=windows, neurons=neurons, width=width, stride=self._memory.stride,
-            blocks=blocks, threads=threads, memory=self._memory, numbers=np.empty(slots, np.int64),
-            unused=unused, unused_count=blocks - threads, heads=self._heads, waiting=self.waiting,
-            multiplicity=multiplicity, workers=workers, counters=self.counters, slice=SLICE,
-            **arrays,
+            blocks=blocks, threads=threads, memory=self._memory.whole,
+            numbers=np.empty(slots, np.int64), unused=unused, unused_count=blocks - threads,
+            heads=self._heads, waiting=self.waiting, multiplicity=multiplicity,
+            workers=workers, counters=self.counters, slice=SLICE, **arrays,
         )  # fmt: skip
         self.set = self.record.set
         self.begin()
 
     def __getitem__(self, name: str) -> Any:
-        return self.record.array[name][0]
+        return getattr(self.record.first, name)
 
     # What the run reads and writes
 
@@ -202,7 +202,7 @@ class CompiledRun:
 
     def begin(self) -> None:
         """Begin another run like the last one, which is complete."""
-        self.counters[CONSTANTS["STATUS"]] = CONSTANTS["READ"]
+        self.counters[constant("STATUS")] = constant("READ")
         self._state[:, 2:] = 0, 0, 0, -1, 0, 0
         self.set(is_told=1)
 
@@ -212,13 +212,13 @@ class CompiledRun:
         ``between()`` is called every 30 ms.
         """
         self.set(limit=int(min(limit, 1 << 62)))
-        status = CONSTANTS["LOG"]
-        while status == CONSTANTS["LOG"]:
+        status = constant("LOG")
+        while status == constant("LOG"):
             status = in_slices(self.record, self.threads, self._dtype, between)
-            if status == CONSTANTS["LOG"]:
+            if status == constant("LOG"):
                 size = max(2 * int(self["log_needed"]), int(self["log_size"]))
                 self.set(log=np.zeros(size, np.int64), log_size=size)
-                self.counters[CONSTANTS["LOGGED"]] = self._seen = 0
+                self.counters[constant("LOGGED")] = self._seen = 0
         return status
 
     # What it says
@@ -227,8 +227,8 @@ class CompiledRun:
         """Yield what was computed since the last call."""
         log, end, head = (
             self.record.kept["log"],
-            int(self.counters[CONSTANTS["LOGGED"]]),
-            CONSTANTS["RECORD"],
+            int(self.counters[constant("LOGGED")]),
+            constant("RECORD"),
         )
         while self._seen < end and log[self._seen]:
             length, layer = log[self._seen : self._seen + 2].tolist()
@@ -258,7 +258,7 @@ class CompiledRun:
             self.set(offsets=offsets)
             count = len(ids)
         indptr = np.empty(count + 1, np.int64)
-        entries = required(self._dtype)["place_rows"](self.record, ids, indptr)
+        entries = required(self._dtype).place_rows(self.record, ids, indptr)
         if ids is None:
             self.set(offsets=indptr)
         columns, values = np.empty(entries, np.uint64), np.empty(entries, self._dtype)
@@ -305,13 +305,15 @@ def _rows(given: SparseRows | np.ndarray | gb.Matrix, dtype: np.dtype) -> Record
     """Return rows as compiled code reads them."""
     if is_graphblas(given):
         complete(given)
-        return Record("features", matrix=handle(given))
+        return Record("features", dtype, matrix=handle(given))
     if isinstance(given, np.ndarray):
         size, (row, column) = given.itemsize, given.strides
-        return Record("features", X=given, row_stride=row // size, column_stride=column // size)
+        return Record(
+            "features", dtype, X=given, row_stride=row // size, column_stride=column // size
+        )
     values = given.values[:1] if given.is_iso else given.values
     return Record(
-        "features", indptr=np.ascontiguousarray(given.indptr, np.uint64),
+        "features", dtype, indptr=np.ascontiguousarray(given.indptr, np.uint64),
         columns=np.ascontiguousarray(given.columns, np.uint64),
         values=np.ascontiguousarray(values, dtype), value_step=int(not given.is_iso),
     )  # fmt: skip

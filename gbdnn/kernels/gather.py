@@ -80,7 +80,7 @@ class Gather:
         self._compiled: Callable[..., int] | None = None
         if aggregate == "sum" and engine in ("auto", "fused"):
             kernels = required if engine == "fused" else functions
-            self._compiled = (kernels(rows.dtype) or {}).get("gather")
+            self._compiled = getattr(kernels(rows.dtype), "gather", None)
         indptr = rows.indptr.view(np.int64)
         work = indptr + np.arange(len(indptr))
         cuts = np.searchsorted(work, np.arange(0, work[-1] + SHARE, SHARE)).clip(max=rows.nrows)
@@ -159,16 +159,16 @@ class Gather:
         cuts = np.unique(self._cuts.clip(first, last))
         heavy = self._heavy[(self._heavy >= first) & (self._heavy < last)]
         light, cuts, heavy = ~np.isin(cuts[:-1], heavy), cuts - first, heavy - first
-        made = Record("product", **source, **result, indptr=indptr)
+        made = Record("product", Y.dtype, **source, **result, indptr=indptr)
         work, sums = [(made, Ranges(cuts[:-1][light], cuts[1:][light]))], []
         for k in heavy:  # the same product, with the pieces as neighbours
             pieces = np.append(np.arange(indptr[k], indptr[k + 1], SHARE), indptr[k + 1])
             numbers, one = np.arange(len(pieces) - 1, dtype=np.uint64), np.ones(1, Y.dtype)
             parts = np.empty((len(numbers), features), Y.dtype)
-            made = Record("product", **source, **alone | {"Z": parts}, indptr=pieces)
+            made = Record("product", Y.dtype, **source, **alone | {"Z": parts}, indptr=pieces)
             work.insert(0, (made, Ranges(np.arange(len(parts)), np.arange(len(parts)) + 1)))
             made = Record(
-                "product", **result, indptr=np.array([0, len(parts)]), columns=numbers,
+                "product", Y.dtype, **result, indptr=np.array([0, len(parts)]), columns=numbers,
                 weights=one, places=np.array([k]), Y=parts, stride=features, features=features,
             )  # fmt: skip
             sums.append((made, Ranges(np.zeros(1), np.ones(1))))

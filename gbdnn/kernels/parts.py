@@ -14,7 +14,7 @@ import numpy as np
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.graphblas import contexts, handle, raise_error, with_graphblas
-from gbdnn.kernels.compiled.record import CONSTANTS, MEMBERS, Record, address
+from gbdnn.kernels.compiled.record import Record, address, constant, structure
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.kernels.together import together
@@ -86,11 +86,11 @@ class Parts:
     ) -> None:  # fmt: skip
         dtype, count, is_full = plans[0].info.dtype, len(bounds) - 1, kernel is FULL
         self.kernel, self.writes = kernel, answer is not None
-        self.parts: np.ndarray = np.empty(0, MEMBERS["row_part"])
+        self.parts: np.ndarray = np.empty(0, structure("row_part"))
         self._functions, self._plans, self._first = with_graphblas(dtype), plans, first
         self._threads = max(1, min(workers, count))
         self._contexts = contexts(nthreads // self._threads)
-        self.parts = np.zeros(count, MEMBERS["row_part"])
+        self.parts = np.zeros(count, structure("row_part"))
         self.parts["start"], self.parts["nrows"] = bounds[:-1], np.diff(bounds)
         self.parts["layer"] = first - 1
         self.counts = np.zeros((count, len(layers), 5), np.int64) if watched else None
@@ -99,29 +99,29 @@ class Parts:
             self.parts["counts"] = address(self.counts) + steps
         weights: list[Any] = [layer.prepared(kernel.prepare) for layer in layers]
         table = Record.joined([each.record for each in weights])
-        table.hold(weights)
+        table.kept[None] = weights
         table.array["checked"] = [plan.may_overflow for plan in plans]
         table.array["droppable"] = [plan.droppable_after for plan in plans]
         table.array["limit"] = limits
-        self._state = np.zeros(CONSTANTS["STATES"], np.int64)
+        self._state = np.zeros(constant("STATES"), np.int64)
         values, present = answer or (None, None)
         self._run = Record(
-            "loop_run", layers=table, first=first, last=first + len(layers),
+            "loop_run", dtype, layers=table, first=first, last=first + len(layers),
             ncols=plans[0].info.nrows, parts=self.parts, count=count, contexts=self._contexts,
             slice=_SLICE, most=most, drops=plans[0].droppable, counted=counted or is_full,
             room=room, state=self._state, multiplicity=multiplicity, width=is_full and width,
             edge_cost=costs.speeds().full * dtype.itemsize / 4, move_cost=costs.MOVE_FULL,
             answer=values, present=present, ids=ids, **_features(X),
         )  # fmt: skip
-        self._run.hold(X)
+        self._run.kept[None] = X
 
     def __del__(self) -> None:
         if len(self.parts):
-            self._functions["free_parts"](self.parts, len(self.parts))
+            self._functions.free_parts(self.parts, len(self.parts))
 
     def compute(self) -> None:
         """Take the parts further, for a tenth of a second."""
-        together(self._threads, self._functions["compute_parts"], self._run)
+        together(self._threads, self._functions.compute_parts, self._run)
         self._raise_error()
 
     def finish_begun(self) -> int:
@@ -134,7 +134,7 @@ class Parts:
     @property
     def held(self) -> int:
         """Entries of parts that have ended and were not taken."""
-        return int(self._state[CONSTANTS["HELD"]])
+        return int(self._state[constant("HELD")])
 
     def take(self, which: np.ndarray, ids: np.ndarray) -> SparseRows:
         """Return the activations of parts that have ended before the same layer.
@@ -149,11 +149,11 @@ class Parts:
         columns, values = np.empty(starts[-1], np.uint64), np.empty(starts[-1], info.dtype)
         self._state[:] = 0
         job = Record(
-            "joining", parts=self.parts, which=which, rows=rows, starts=starts, count=len(which),
-            indptr=indptr, columns=columns, values=values, contexts=self._contexts,
-            state=self._state,
+            "joining", info.dtype, parts=self.parts, which=which, rows=rows, starts=starts,
+            count=len(which), indptr=indptr, columns=columns, values=values,
+            contexts=self._contexts, state=self._state,
         )  # fmt: skip
-        together(min(self._threads, len(which)), self._functions["join_parts"], job)
+        together(min(self._threads, len(which)), self._functions.join_parts, job)
         self._raise_error()
         ncols = info.ncols if k else info.nrows
         return SparseRows(indptr, columns, values, ncols, self.rows(which, ids))
@@ -166,9 +166,9 @@ class Parts:
         return np.concatenate(some)
 
     def _raise_error(self) -> None:
-        error = int(self._state[CONSTANTS["FAILED"]])
-        if error == CONSTANTS["NOT_FINITE"]:
-            k = int(self._state[CONSTANTS["FAILED_LAYER"]])
+        error = int(self._state[constant("FAILED")])
+        if error == constant("NOT_FINITE"):
+            k = int(self._state[constant("FAILED_LAYER")])
             raise non_finite(k, self._plans[k - self._first].info)
         if error:
             raise_error(error)

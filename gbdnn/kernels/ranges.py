@@ -26,7 +26,7 @@ class Ranges(Record):
     def __init__(self, first: np.ndarray, last: np.ndarray) -> None:
         ends = np.column_stack((first, last)).astype(np.int64)
         self.count, self.taken = len(ends), np.zeros(1, np.int64)
-        super().__init__("ranges", ends=ends, count=self.count, most=_MOST, next=self.taken)
+        super().__init__("ranges", None, ends=ends, count=self.count, most=_MOST, next=self.taken)
 
 
 def compute(

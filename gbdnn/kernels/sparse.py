@@ -83,10 +83,11 @@ class SparseKernel:
             fill.wait()
         is_one = not isinstance(b, gb.Matrix)
         record = Record(
-            "loop_layer", W=handle(W), b=b if is_one else 0, D=None if is_one else handle(b),
-            fill=None if fill is None else handle(fill), ncols=layer.ncols,
-            relu=layer.activation == "relu", clipped=layer.clip is not None, clip=layer.clip or 0,
-            degree=degrees.max(initial=0), filled=0 if fill is None else fill.nvals,
+            "loop_layer", layer.dtype, W=handle(W), b=b if is_one else 0,
+            D=None if is_one else handle(b), fill=None if fill is None else handle(fill),
+            ncols=layer.ncols, relu=layer.activation == "relu", clipped=layer.clip is not None,
+            clip=layer.clip or 0, degree=degrees.max(initial=0),
+            filled=0 if fill is None else fill.nvals,
         )  # fmt: skip
         return SparseWeights(W, b, fill, degrees, record)
 

@@ -12,7 +12,7 @@ import numpy as np
 from gbdnn.errors import ShapeError
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.kernels.together import together
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["SHARE_LINES", "StepResult", "Steps", "UpdateRule"]
 
 _FORWARD, _LOSS_GRADIENT, _BACKWARD, _UPDATE = (
-    CONSTANTS[name] for name in ("FORWARD", "LOSS_GRADIENT", "BACKWARD", "UPDATE")
+    constant(name) for name in ("FORWARD", "LOSS_GRADIENT", "BACKWARD", "UPDATE")
 )
 
 # Cache lines of inputs computed at a time. Gradients read a layer's activations once for each edge,
@@ -35,7 +35,7 @@ class UpdateRule(NamedTuple):
     """Update rule and constants of an optimizer, for compiled code."""
 
     kind: int
-    """`SGD`, `NESTEROV` or `ADAM` of ``kernels.h``."""
+    """`SGD`, `NESTEROV` or `ADAM` of ``shared.h``."""
 
     constants: tuple[float, float, float, float, float]
     """Momentum (Adam: both decay rates), epsilon, weight decay, and maximum norm or 0."""
@@ -65,7 +65,7 @@ class Steps:
     batch : int
         Inputs per minibatch.
     loss : int or Loss
-        `CROSS_ENTROPY` or `SQUARED_ERROR` of ``kernels.h``, or an object
+        `CROSS_ENTROPY` or `SQUARED_ERROR` of ``shared.h``, or an object
         whose methods `losses` and `gradient` compute in NumPy.
     rule : UpdateRule or Optimizer
         Or an object whose method `update` computes in NumPy.
@@ -76,7 +76,7 @@ class Steps:
     def __init__(
         self, layers: Sequence[TrainableLayer], *, batch: int, loss: Any, rule: Any, nthreads: int
     ) -> None:
-        self._compiled = required(layers[0].info.dtype)["steps"]
+        self._compiled = required(layers[0].info.dtype).steps
         self.dtype, self.batch, self.nthreads = layers[0].info.dtype, batch, nthreads
         self._loss, self._rule = loss, rule
         self.in_numpy = not (isinstance(loss, int) and isinstance(rule, UpdateRule))
@@ -108,8 +108,9 @@ class Steps:
         self._edge_records = Record.joined([
             layer.edge_record(layer.cuts(self.nthreads)) for layer in self.layers
         ])  # fmt: skip
-        self._y = np.array([[block.address for block in row] for row in self._blocks], np.int64)
-        self._d = np.array([[0, *(d.address for d in row)] for row in self._gradients], np.int64)
+        self._y = np.array([[y.whole.ctypes.data for y in row] for row in self._blocks], np.int64)
+        D = [[0, *(d.whole.ctypes.data for d in row)] for row in self._gradients]
+        self._d = np.array(D, np.int64)
         self._limits = self.layers[-1].limits
         self._constants = np.array(getattr(self._rule, "constants", (0,) * 5), self.dtype)
         self._barrier = np.zeros(16, np.int64)
@@ -141,7 +142,7 @@ class Steps:
         rates = np.ascontiguousarray(rates, self.dtype)
         indices = np.ascontiguousarray(indices, np.int64)
         job = Record(
-            "steps", layers=len(self.layers), forward=self._records[0],
+            "steps", self.dtype, layers=len(self.layers), forward=self._records[0],
             backward=self._records[1], edges=self._edge_records,
             share_lines=self._share * self.dtype.itemsize // 64,
             stride=self._blocks[0][0].stride, Y_blocks=self._y, D_blocks=self._d,
@@ -154,7 +155,7 @@ class Steps:
         )  # fmt: skip
         self._last = (count - 1) % self.batch + 1
         passes = _FORWARD | _LOSS_GRADIENT | _BACKWARD
-        found = hits if self._loss == CONSTANTS["CROSS_ENTROPY"] else None
+        found = hits if self._loss == constant("CROSS_ENTROPY") else None
         if not isinstance(self._loss, int):
             self._call(job, _FORWARD)
             passes, found = _BACKWARD, self._differentiate(targets, weights, indices, losses)
@@ -176,7 +177,7 @@ class Steps:
         job.set(passes=passes)
         # Calls cannot be interrupted; the caller keeps them short.
         together(self.nthreads, self._compiled, job, all_needed=True)
-        return int(job.array["done"][0])
+        return int(job.first.done)
 
     def _differentiate(
         self, targets: np.ndarray, weights: np.ndarray, indices: np.ndarray, losses: np.ndarray

@@ -1,6 +1,6 @@
 """Calls of compiled code that several threads compute together.
 
-    together(3, functions(dtype)["stream"], job, lanes)
+    together(3, functions(dtype).steps, job)
 
 Helpers wait for the next call in compiled code, where they need no lock of Python. A call on three
 threads takes two of them along, and a call that begins while all are in use starts further ones.
@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.kernels.compiled.loading import of_any_processor, required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.runtime.threads import move_elsewhere, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["openmp_team", "startable", "taken", "together"]
+__all__ = ["ALONE", "openmp_team", "startable", "taken", "together"]
 
-_ALONE = Record("threads", count=1)
+ALONE = Record("threads", None, count=1)
 _MAIN = threading.main_thread()
 
 
@@ -56,7 +56,7 @@ def together(
         `all_needed`, and not enough threads can be started.
     """
     if threads == 1:
-        function(*given, _ALONE)
+        function(*given, ALONE)
         return
     openmp = openmp_team(threads)
     if openmp is not None and function(*given, openmp):
@@ -77,11 +77,11 @@ def in_slices(record: Record, threads: int, dtype: np.dtype, between: Callable[[
     ``between()``; handlers of signals run then, too. After an exception all threads leave the run,
     which is useless then.
     """
-    compiled, running = required(dtype), CONSTANTS["RUNNING"]
-    given = _ALONE if threads == 1 else openmp_team(threads)
+    compiled, running = required(dtype), constant("RUNNING")
+    given = ALONE if threads == 1 else openmp_team(threads)
     status = -1 if given is None else running
     while given is not None and status == running:
-        status = compiled["run"](record, given)
+        status = compiled.run(record, given)
         between()
     if status >= 0:
         return status
@@ -92,9 +92,9 @@ def in_slices(record: Record, threads: int, dtype: np.dtype, between: Callable[[
     while not is_over:  # again after each exception, also of Ctrl-C
         try:
             if errors:
-                record.kept["counters"][CONSTANTS["STOP"]] = 1
-                compiled["leave_run"](record, given)
-            while not errors and (status := compiled["run"](record, given)) == running:
+                record.kept["counters"][constant("STOP")] = 1
+                compiled.leave_run(record, given)
+            while not errors and (status := compiled.run(record, given)) == running:
                 between()
             is_over = True
         except BaseException as error:
@@ -152,19 +152,19 @@ class _Team:
 
     def __init__(self, threads: int) -> None:
         compiled: Any = of_any_processor(np.dtype(np.float32))  # as for other numbers
-        address = taken(_unused, compiled["open_team"])
-        if not address:
+        team = taken(_unused, compiled.open_team)
+        if not team:
             raise MemoryError("no memory for a team of threads")
-        self._sleeping = partial(compiled["sleeping"], address)
+        self._sleeping = partial(compiled.sleeping, team)
         self._cores: set[int] = set()
         self._ids: list[int] = []
         with suppress(RuntimeError):  # no further thread can be started
             while len(self._ids) < threads - 1:
-                self._ids.append(started(partial(compiled["assist"], address, 1 + len(self._ids))))
+                self._ids.append(started(partial(compiled.assist, team, 1 + len(self._ids))))
         self.threads = 1 + len(self._ids)
         if self.threads == 1:  # each call may try again
-            _unused.append(address)
-        self._record = Record("threads", team=address)
+            _unused.append(team)
+        self._record = Record("threads", None, team=team)
 
     def call(
         self, threads: int, function: Callable[..., int], *given: Any, all_needed: bool
@@ -182,7 +182,7 @@ class _Team:
 
 _used: dict[int, Record] = {}
 _idle: dict[int, list[_Team]] = defaultdict(list)  # by size
-_unused: list[int] = []  # addresses of teams without helpers
+_unused: list[Any] = []  # teams without helpers
 os.register_at_fork(after_in_child=lambda: _idle.clear())  # helpers are not copied
 
 
@@ -216,6 +216,6 @@ def openmp_team(threads: int) -> Record | None:
     if not _functions["parallel"]:
         return None
     if threads not in _teams:
-        _teams[threads] = Record("threads", count=threads, **_functions)
+        _teams[threads] = Record("threads", None, count=threads, **_functions)
     _teams[threads].set(usual=usual)
     return _teams[threads]

@@ -61,7 +61,7 @@ class Pattern:
         Limits of ReLU and clip; activations between them have a gradient.
     """
 
-    # A record without an array has the address 0.
+    # A record without an array has a null pointer.
     weights: Any = None
     gradient: Any = None
     bias: Any = None
@@ -170,9 +170,9 @@ class Pattern:
         """Return the compiled code's record of gradient and update."""
         moments, bias_moments = ([*each, None, None] for each in (self.moments, self.bias_moments))
         return Record(
-            "edges", nrows=self.nrows, ncols=self.ncols, edges=self.nedges, indptr=self.indptr,
-            rows=self.rows, places=self.places, weights=self.weights, gradient=self.gradient,
-            first=moments[0], second=moments[1], bias=self.bias,
+            "edges", self.info.dtype, nrows=self.nrows, ncols=self.ncols, edges=self.nedges,
+            indptr=self.indptr, rows=self.rows, places=self.places, weights=self.weights,
+            gradient=self.gradient, first=moments[0], second=moments[1], bias=self.bias,
             bias_gradient=self.bias_gradient, bias_first=bias_moments[0],
             bias_second=bias_moments[1], transposed=self._transposed,
             transposed_edges=self._transposed_edges, dense=self.is_dense, cuts=cuts,
@@ -221,7 +221,9 @@ class Pattern:
         self.limits = np.array([low, high], self.info.dtype)
 
     def _record(self, **known: int | np.ndarray) -> Record:
-        return Record("layer", **known, edges=self.nedges, weight_step=1, dense=self.is_dense)
+        return Record(
+            "layer", self.info.dtype, **known, edges=self.nedges, weight_step=1, dense=self.is_dense
+        )
 
     def order(self) -> np.ndarray | None:
         """Return the position of each stored edge in the order of numbers; None if it is that."""

@@ -26,7 +26,7 @@ import torch
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record, word
+from gbdnn.kernels.compiled.record import Record, address, constant
 from gbdnn.kernels.steps import SHARE_LINES
 from gbdnn.kernels.together import together
 from gbdnn.kernels.trainable import Pattern
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["computed", "edges_of"]
 
-_FORWARD = CONSTANTS["FORWARD"] | CONSTANTS["OUTPUT"]
-_BACKWARD = CONSTANTS["REFRESH"] | CONSTANTS["OUTPUT_GRADIENT"] | CONSTANTS["BACKWARD"]
+_FORWARD = constant("FORWARD") | constant("OUTPUT")
+_BACKWARD = constant("REFRESH") | constant("OUTPUT_GRADIENT") | constant("BACKWARD")
 _WORK = 1 << 20  # multiply-adds for which a further thread pays
 _PANELS = 256  # inputs for which panels pay the copies of weights and gradients in their order
 _KEPT = 2  # arrays of earlier calls: the inputs of layers, and what a backward pass writes
@@ -173,7 +173,7 @@ class _Plan:
         )
         self.threads, self._compiled, self._kept = threads, required(dtype), layers[0].kept
         limits = np.array([[-np.inf, np.nan], [0, np.nan]], dtype)  # infinity has a gradient
-        low = word(limits) + np.array(relu, np.int64) * limits.strides[0]
+        low = address(limits) + np.array(relu, np.int64) * limits.strides[0]
         self._forward = Record.joined([e.forward_record() for e in layers])
         self._backward = Record.joined([e.backward_record(limits) for e in layers])
         self._edges = Record.joined([e.edge_record(e.cuts(threads)) for e in layers])
@@ -181,7 +181,7 @@ class _Plan:
         self._backward.array["masked"] = [0, *relu[:-1]]
         self._zeros = np.zeros(5, dtype)
         self._job = Record(
-            "steps", layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
+            "steps", dtype, layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
             stride=self.stride, threads=threads, indices=np.arange(batch), constants=self._zeros,
             limits=limits,
         )  # fmt: skip
@@ -205,9 +205,9 @@ class _Plan:
         job = _completed(
             self._job, passes=passes, X=rows.data_ptr(), row_stride=rows.stride(0),
             column_stride=rows.stride(1), out=out.data_ptr(), out_stride=out.shape[1],
-            **{name: word(array) for name, array in others.items()},
+            **{name: address(array) for name, array in others.items()},
         )  # fmt: skip
-        together(self.threads, self._compiled["steps"], job, all_needed=True)
+        together(self.threads, self._compiled.steps, job, all_needed=True)
 
     def dense_gradient(self, k: int, inputs: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
         """Return the gradient of all possible weights of layer k from the blocks of a pass."""
@@ -246,7 +246,7 @@ class _Plan:
         if self.batch:
             layers = _completed(
                 self._forward, weights=_addresses(weights), bias_step=[b is not None for b in bias],
-                bias=[word(self._zeros) if b is None else b.data_ptr() for b in bias],
+                bias=[address(self._zeros) if b is None else b.data_ptr() for b in bias],
             )  # fmt: skip
             Y = [inputs.data_ptr() + self._inputs_at, last.data_ptr() + self._outputs_at]
             self._run(_FORWARD, x, out, np.hstack(Y), forward=layers, edges=self._edges.array)
@@ -265,7 +265,7 @@ class _Plan:
             D = scratch.data_ptr() + self._gradients_at
             Y = np.hstack([inputs.data_ptr() + self._inputs_at, D[:, -1:]])  # which is not read
             self._run(
-                _BACKWARD | (CONSTANTS["INPUT_GRADIENT"] if needs_dx else 0), d, dx, Y, D_blocks=D,
+                _BACKWARD | (constant("INPUT_GRADIENT") if needs_dx else 0), d, dx, Y, D_blocks=D,
                 backward=_completed(self._backward, weights=transposed),
                 edges=_completed(
                     self._edges, weights=_addresses(weights), transposed=transposed,

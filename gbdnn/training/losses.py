@@ -12,7 +12,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_word, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.kernels.compiled.record import CONSTANTS
+from gbdnn.kernels.compiled.record import constant
 from gbdnn.runtime.first_use import is_object
 from gbdnn.runtime.signals import from_handler
 
@@ -187,8 +187,8 @@ def compiled_loss(loss: Loss) -> int | None:
     """Return the number of a loss in compiled code; None if it computes in NumPy."""
     # Subclasses may have other methods.
     codes = {
-        CrossEntropy: CONSTANTS["CROSS_ENTROPY"],
-        SquaredError: CONSTANTS["SQUARED_ERROR"],
+        CrossEntropy: constant("CROSS_ENTROPY"),
+        SquaredError: constant("SQUARED_ERROR"),
     }
     return codes.get(type(loss))
 

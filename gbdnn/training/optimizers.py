@@ -10,7 +10,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_flag, as_list, require_method, whole_number
 from gbdnn.errors import ArgumentError
-from gbdnn.kernels.compiled.record import CONSTANTS
+from gbdnn.kernels.compiled.record import constant
 from gbdnn.kernels.steps import UpdateRule
 from gbdnn.runtime.first_use import shown
 
@@ -109,7 +109,7 @@ class SGD:
     @property
     def rule(self) -> UpdateRule:
         """Update rule for compiled code."""
-        kind = CONSTANTS["NESTEROV" if self.nesterov else "SGD"]
+        kind = constant("NESTEROV" if self.nesterov else "SGD")
         return UpdateRule(kind, (self.momentum, 0.0, 0.0, self.weight_decay, self.clip_norm or 0.0))
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -168,7 +168,7 @@ class Adam:
         """Update rule for compiled code."""
         decay, norm = self.weight_decay, self.clip_norm or 0.0
         constants = (self.beta1, self.beta2, self.epsilon, decay, norm)
-        return UpdateRule(CONSTANTS["ADAM"], constants)
+        return UpdateRule(constant("ADAM"), constants)
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return two factors for each step, counted from 1."""

@@ -69,9 +69,8 @@ def test_a_product_that_is_not_in_place_is_noticed(nthreads, monkeypatch):
     """GraphBLAS computes into new memory if there is no accumulator."""
     monkeypatch.setattr(costs, "NARROWEST", 1)
     found = graphblas.with_graphblas(np.dtype("f4"))
-    record = graphblas.record_for(found["use_graphblas"], "FP32")
-    other = Record("graphblas")
-    other.array[:] = record.array
+    record = graphblas.record_for(found, np.dtype("f4"))
+    other = Record.joined([record])
     NULL, pointers = ffi.NULL, ", ".join(["void*"] * 7)
     mxm = ffi.callback(
         f"int({pointers})",
@@ -80,13 +79,13 @@ def test_a_product_that_is_not_in_place_is_noticed(nthreads, monkeypatch):
             *(ffi.cast("GrB_Matrix", A), ffi.cast("GrB_Matrix", B), NULL),
         ),
     )
-    other.set(mxm=int(ffi.cast("intptr_t", mxm)))
-    found["use_graphblas"](other)
+    other.set(mxm=ffi.cast("void*", mxm))
+    found.use_graphblas(other)
     try:
         with pytest.raises(errors.MissingPackageError, match="use engine='fused' or 'sparse'"):
             gbdnn.infer([np.eye(8)], np.eye(8), engine="full", dtype="FP32", nthreads=nthreads)
     finally:
-        found["use_graphblas"](record)
+        found.use_graphblas(record)
     Y = gbdnn.infer([np.eye(8)], np.eye(8), engine="full", dtype="FP32", nthreads=nthreads)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.eye(8))
 

@@ -30,7 +30,7 @@ def read(functions, X, *, ids=None, positions=None):
     Y = AlignedBlock(nrows, count, X.dtype)
     Y._memory[:] = np.nan
     strides = [each // X.itemsize for each in X.strides]
-    bits = functions["from_dense"](X, *strides, ids, count, positions, Y, Y.stride, nrows)
+    bits = functions.from_dense(X, *strides, ids, count, positions, Y.whole, Y.stride, nrows)
     return Y, np.array([bits]).astype(f"u{X.itemsize}").view(X.dtype)[0]
 
 
@@ -83,9 +83,9 @@ def test_columns_of_the_block_become_rows(copies, shape):
     for has_marks in (False, True):
         found = np.full((shape[0] + 3, shape[1]), 7, dtype)
         present = np.full(found.shape, 7, np.uint8)
-        entries = functions["to_dense"](
-            Y, Y.stride, shape[1], ids, shape[0], found, shape[1], present if has_marks else None
-        )
+        marks = present if has_marks else None
+        sizes = shape[1], ids, shape[0]
+        entries = functions.to_dense(Y.whole, Y.stride, *sizes, found, shape[1], marks)
         np.testing.assert_array_equal(found[ids], X)
         others = np.setdiff1d(np.arange(len(found)), ids)
         assert (found[others] == 7).all()

@@ -1,7 +1,6 @@
 """Calls of compiled code on several threads, and the helpers that take part in them."""
 
 import _thread
-import ctypes
 import os
 import threading
 
@@ -11,7 +10,7 @@ import pytest
 import gbdnn
 from gbdnn.kernels import costs, together
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.compiled.record import FFI, Record, constant
 from gbdnn.runtime import threads as threads_module
 
 LINE = 64
@@ -27,22 +26,23 @@ def teams(monkeypatch):
 
 def empty_job():
     """Return a function, and a job without layers."""
-    counters = np.zeros(CONSTANTS["PROGRESS"], np.int64)
-    return required(np.dtype(np.float32))["share_block"], Record("job", counters=counters)
+    counters = np.zeros(constant("PROGRESS"), np.int64)
+    dtype = np.dtype(np.float32)
+    return required(dtype).share_block, Record("job", dtype, counters=counters)
 
 
 def test_a_call_ends_after_its_helpers():
     """A helper that is still in the call would read the next one."""
     function, job = empty_job()
-    team = required(np.dtype(np.float32))["open_team"]()
-    within = ctypes.c_int64.from_address(team + LINE)
-    within.value = -1  # one helper
-    threads = Record("threads", count=2, team=team)
+    team = required(np.dtype(np.float32)).open_team()
+    within = FFI[np.dtype("f4")].cast("int64_t *", team) + LINE // 8
+    within[0] = -1  # one helper
+    threads = Record("threads", None, count=2, team=team)
     call = threading.Thread(target=function, args=(job, threads))
     call.start()
     call.join(0.1)
     assert call.is_alive()
-    within.value = 0
+    within[0] = 0
     call.join(60)
     assert not call.is_alive()
 

@@ -131,7 +131,7 @@ def test_an_error_ends_ranges_of_rows():
         raise KeyError("stop")
 
     with pytest.raises(KeyError, match="stop"):
-        compute([(Record("dense"), some)], lambda: fail, 1)
+        compute([(Record("dense", np.dtype("f4")), some)], lambda: fail, 1)
     assert some.taken[0] == some.count
 
 

@@ -112,7 +112,7 @@ int main(void)
 {
     for (int k = 0; k <= DEPTH; k++)
         sizes[k] = NEURONS;
-    struct threads alone = {.count = 1}, four = {.count = 4, .team = (struct team *)open_team()};
+    struct threads alone = {.count = 1}, four = {.count = 4, .team = open_team()};
     for (int64_t k = 1; k < 4; k++) {
         pthread_t thread;
         helpers[k].team = four.team, helpers[k].number = k;

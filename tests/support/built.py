@@ -31,4 +31,4 @@ def path_of(dtype, pair_lines):
 
 def kernels(dtype, pair_lines):
     """Return the functions with tiles of this shape."""
-    return loading.functions_of(path_of(dtype, pair_lines))
+    return loading.Functions(path_of(dtype, pair_lines), dtype)

@@ -27,12 +27,12 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs, dense_product, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import graphblas, loading, table
-from gbdnn.kernels.compiled.record import CONSTANTS, Record, address
+from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
 from gbdnn.kernels.kernel import ChainLayers, LayerPlan
-from gbdnn.kernels.together import _ALONE, _Team
+from gbdnn.kernels.together import ALONE, _Team
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.first_use import gb
@@ -97,7 +97,7 @@ def make_block(self, neurons, width, dtype):
     memory = np.empty((neurons - 1) * self.stride + used, dtype)
     self._memory = as_strided(memory, (neurons, self.stride), (self.stride * size, size))
     self._scratch = np.empty(4 * self.stride + 8, np.int64)
-    self.address, self.inputs = address(memory), np.empty(0, np.int64)
+    self.inputs = np.empty(0, np.int64)
 
 
 SIZES = 1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 31, 33, 40, 63, 64, 65, 127, 129
@@ -197,11 +197,11 @@ def compute_run(chain, X, at, positions, *, answer):
     run.load(chain, chain, (9.0, 0.0)[at % 4 > 0])
     run.read([X], 0, n, -(-n // step) * step, step, position=positions[0])
     status, clocks, spent = 0, np.zeros(threads), np.zeros((9, 3))
-    while status != CONSTANTS["COMPLETE"]:
+    while status != constant("COMPLETE"):
         run.set(limit=1 << 40)
-        status = loading.functions(dtype)["run_virtual"](run.record, clocks, spent)
-        assert status in (CONSTANTS["SIZED"], CONSTANTS["COMPLETE"])
-        if status == CONSTANTS["SIZED"]:
+        status = loading.functions(dtype).run_virtual(run.record, clocks, spent)
+        assert status in (constant("SIZED"), constant("COMPLETE"))
+        if status == constant("SIZED"):
             rows = run.answer(sizes[-1])
     if not answer and degrees.any():
         assert np.isfinite(rows.values).all()
@@ -237,7 +237,7 @@ def products(dtype, step):
 def training(dtype, step):
     """Run steps: all losses and optimizers, dense layers, layers without edges, and panels."""
     random = np.random.default_rng(4)
-    rules = [CONSTANTS[name] for name in ("SGD", "NESTEROV", "ADAM")]
+    rules = [constant(name) for name in ("SGD", "NESTEROV", "ADAM")]
     forms = product((1, 3, 16, 40, 65, 130), (0.2, 1, 0), (0, 1), rules)
     for at, (batch, density, loss, kind) in islice(enumerate(forms), 0, None, step):
         sizes, inputs, layers, AlignedBlock.is_filled = sizes_of(at), 2 * batch + 1, [], False
@@ -276,14 +276,14 @@ def called_alone(team, threads, function, *given, all_needed):
     if all_needed:
         CALL(team, threads, function, *given, all_needed=True)
     else:
-        function(*given, _ALONE)
+        function(*given, ALONE)
 
 
 CALL, KEPT = _Team.call, []
 
 
 def main(library, dtype, group, place, step):
-    functions = loading.functions_of(Path(library))
+    functions = loading.Functions(Path(library), dtype)
     loading.functions = dense_product.functions = lambda _: functions
     graphblas.of_any_processor = lambda _: functions
     AlignedBlock.__init__, AlignedBlock.scratch = make_block, property(lambda self: self._scratch)

@@ -3,7 +3,8 @@
     python gbdnn/kernels/compiled/build.py
 
 makes the libraries of this platform in the folder of the sources, for a checkout that is used in
-place. The build of a wheel calls `build` for its own platform. The compiler is that of the package
+place, and the declarations of their structures and functions (cffi's out-of-line ABI mode). The
+build of a wheel calls `build` for its own platform. The compiler is that of the package
 ``ziglang``, which needs no other compiler or headers, and makes code for other platforms, too.
 
 This file imports nothing of gbdnn, whose dependencies a build lacks.
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,6 +76,27 @@ def file_name(level: Level, dtype: str) -> str:
     return f"{level.cpu}-{dtype}-{digest}.so"
 
 
+def declarations(folder: Path, dtype: str) -> Path:
+    """Return the path of a dtype's declarations in a folder, with a hash of the headers.
+
+    cffi makes them from those headers that contain nothing else, unless they are there.
+    """
+    headers = [HERE / name for name in ("graphblas.h", "shared.h", "loops.h")]
+    text = "".join(header.read_text("utf-8") for header in headers)
+    text = f"typedef {DTYPES[dtype][0]} real;{text}"
+    path = folder / f"{dtype}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.declarations"
+    if not path.exists():
+        from cffi import FFI
+
+        folder.mkdir(exist_ok=True)
+        ffi = FFI()
+        ffi.cdef(re.sub(r"^#.*|^EXPORT ", "", text, flags=re.MULTILINE))
+        ffi.set_source("declarations", None)
+        with redirect_stdout(None):
+            ffi.emit_python_code(str(path))
+    return path
+
+
 def command(level: Level, dtype: str, out: Path, *options: str) -> list[str]:
     """Return the command that compiles a library."""
     target, cpu, pair_lines, more = level
@@ -88,6 +112,8 @@ def build(
     folder: Path, levels: Iterable[Level], dtypes: Iterable[str] = tuple(DTYPES)
 ) -> list[Path]:
     """Compile libraries into a folder, unless they are there; return their paths.
+
+    With them come the declarations, which do not depend on a level.
 
     Raises
     ------
@@ -108,7 +134,8 @@ def build(
 
     wanted = [(level, dtype) for level in levels for dtype in dtypes]
     with ThreadPoolExecutor(2) as threads:
-        return list(threads.map(lambda each: compiled(*each), wanted))
+        made = list(threads.map(lambda each: compiled(*each), wanted))
+    return made + [declarations(folder, dtype) for dtype in dtypes]
 
 
 if __name__ == "__main__":

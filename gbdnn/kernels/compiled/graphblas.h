@@ -69,8 +69,6 @@ struct graphblas {
     int64_t CSR;  // GrB_CSR_FORMAT
 };
 
-extern struct graphblas GrB;
-
 /* What a call's threads engage, and what the caller had engaged before. Contexts are only read, so
    threads may share one. */
 struct contexts {

@@ -1,4 +1,4 @@
-"""The functions of GraphBLAS for compiled kernels: a record of their addresses.
+"""The functions of GraphBLAS for compiled kernels: a record of pointers to them.
 
 ``with_graphblas(dtype)`` returns the compiled functions, after it has passed them the library that
 python-graphblas has loaded (``graphblas.h``). `handle` is what C receives for a matrix; the caller
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels.compiled.loading import of_any_processor
-from gbdnn.kernels.compiled.record import CONSTANTS, Record
+from gbdnn.kernels.compiled.record import Record, constant, untyped
 from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
+
+    from gbdnn.kernels.compiled.loading import Functions
 
 __all__ = ["contexts", "handle", "raise_error", "record_for", "with_graphblas"]
 
@@ -52,8 +52,8 @@ _OPERATORS = {
 }
 
 
-def with_graphblas(dtype: np.dtype) -> dict[str, Callable[..., int]]:
-    """Return the compiled functions for a dtype by name; they can call GraphBLAS.
+def with_graphblas(dtype: np.dtype) -> Functions:
+    """Return the compiled functions for a dtype, which can call GraphBLAS.
 
     Raises
     ------
@@ -66,35 +66,37 @@ def with_graphblas(dtype: np.dtype) -> dict[str, Callable[..., int]]:
             "this installation has no compiled code; a checkout that is used in place needs"
             " python gbdnn/kernels/compiled/build.py; engine='lagraph' needs none"
         )
-    record_for(found["use_graphblas"], gb.dtypes.lookup_dtype(dtype).name)
+    record_for(found, dtype)
     return found
 
 
 @cache
-def record_for(use_graphblas: Callable[..., int], dtype: str) -> Record:
+def record_for(functions: Functions, dtype: np.dtype) -> Record:
     """Pass GraphBLAS to a library; return the record."""
     from suitesparse_graphblas import ffi, lib
+
+    name = gb.dtypes.lookup_dtype(dtype).name
 
     allocate, free = ffi.new("void**"), ffi.new("void**")
     lib.GxB_Global_Option_get_FUNCTION(lib.GxB_MALLOC_FUNCTION, allocate)
     lib.GxB_Global_Option_get_FUNCTION(lib.GxB_FREE_FUNCTION, free)
-    operators = {"type": gb.dtypes.lookup_dtype(dtype), "any": gb.monoid.any[dtype]}
+    operators = {"type": gb.dtypes.lookup_dtype(dtype), "any": gb.monoid.any[name]}
     for family, names in _OPERATORS.items():
-        for name in names.split():
-            operators[name] = getattr(getattr(gb, family), name)[dtype]
+        for each in names.split():
+            operators[each] = getattr(getattr(gb, family), each)[name]
     record = Record(
-        "graphblas", allocate=_word(allocate[0]), release=_word(free[0]), ALL=_word(lib.GrB_ALL),
-        RANGE=lib.GxB_RANGE, CSR=lib.GrB_CSR_FORMAT,
-        **{name: _word(ffi.addressof(lib, of.format(dtype))) for name, of in _FUNCTIONS.items()},
-        **{name: _word(each._carg) for name, each in operators.items()},
+        "graphblas", dtype, RANGE=lib.GxB_RANGE, CSR=lib.GrB_CSR_FORMAT,
+        allocate=untyped(allocate[0]), release=untyped(free[0]), ALL=untyped(lib.GrB_ALL),
+        **{k: untyped(ffi.addressof(lib, of.format(name))) for k, of in _FUNCTIONS.items()},
+        **{k: untyped(each._carg) for k, each in operators.items()},
     )  # fmt: skip
-    use_graphblas(record)
+    functions.use_graphblas(record)
     return record
 
 
-def handle(A: gb.Matrix) -> int:
+def handle(A: gb.Matrix) -> Any:
     """Return what C receives for a matrix."""
-    return _word(A.gb_obj[0])
+    return untyped(A.gb_obj[0])
 
 
 def contexts(nthreads: int, chunk: int | None = None) -> Record:
@@ -102,8 +104,8 @@ def contexts(nthreads: int, chunk: int | None = None) -> Record:
     one = gb.ss.Context(engage=False, nthreads=nthreads, chunk=chunk)
     # Private names: nothing else returns the engaged Context, or what C receives for an object.
     before = gb.core.ss.context.threadlocal.context
-    record = Record("contexts", one=_word(one._carg), before=_word(before._carg))
-    record.hold(one, before)
+    record = Record("contexts", None, one=untyped(one._carg), before=untyped(before._carg))
+    record.kept[None] = one, before
     return record
 
 
@@ -111,7 +113,7 @@ def raise_error(info: int) -> None:
     """Raise an exception of python-graphblas for an error of GraphBLAS."""
     from suitesparse_graphblas import lib
 
-    if info == CONSTANTS["NOT_IN_PLACE"]:
+    if info == constant("NOT_IN_PLACE"):
         raise MissingPackageError(
             "this build of GraphBLAS does not compute products in place; run pip install"
             " 'suitesparse-graphblas>=9.4,<10', or use engine='fused' or 'sparse'"
@@ -119,9 +121,3 @@ def raise_error(info: int) -> None:
     if info == lib.GrB_OUT_OF_MEMORY:
         raise gb.exceptions.OutOfMemory("GraphBLAS has no memory for an operation")
     raise gb.exceptions.Panic(f"GraphBLAS's error {info}")  # its text was a matrix's
-
-
-def _word(pointer: Any) -> int:
-    from suitesparse_graphblas import ffi
-
-    return int(ffi.cast("intptr_t", pointer))

@@ -77,7 +77,7 @@ INLINED void tile(const struct layer W, const struct strip x, int64_t j, int64_t
 {
     const int64_t step = reads == ALL ? 1 : W.weight_step;
     const real *w = W.weights + first * step;
-    const uint32_t *rows = reads == ALL ? 0 : W.rows + first;
+    const uint32_t *rows = reads == ALL ? 0 : (const uint32_t *)W.rows + first;
     line s[12][4];
 #pragma unroll
     for (int n = 0; n < neurons; n++) {

@@ -1,31 +1,28 @@
 """Load the compiled kernels: the library of the best level that this processor has.
 
-    functions(np.dtype(np.float32))["chain"](plan, 0, 120, Y, Z, ...)
+    functions(np.dtype(np.float32)).chain(plan, 0, 120, Y, Z, ...)
 
-Functions take integers, and arrays, blocks or records where C has pointers; None is a null pointer.
-Arguments live until the call returns. Calls release the GIL.
+Functions take numbers, and arrays, records or None where C has pointers. Arguments live until the
+call returns. Calls release the GIL.
 """
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels.compiled.build import PLATFORMS, file_name, this_platform
-from gbdnn.kernels.compiled.record import FUNCTIONS, word
+from gbdnn.kernels.compiled.record import FFI, FOLDER, passing
 from gbdnn.runtime.machine import machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    import numpy as np
-
-__all__ = ["available", "functions", "library", "of_any_processor", "required"]
-
-FOLDER = Path(__file__).parent / "libraries"
+__all__ = ["Functions", "available", "functions", "library", "of_any_processor", "required"]
 
 
 def library(dtype: str) -> Path | None:
@@ -40,40 +37,49 @@ def library(dtype: str) -> Path | None:
     return path if path is not None and path.exists() else None
 
 
-def functions(dtype: np.dtype) -> dict[str, Callable[..., int]] | None:
-    """Return the functions for a dtype by name; None if there are none for this processor."""
+class Functions:
+    """The functions of a library for numbers of a dtype, as attributes.
+
+    Attributes
+    ----------
+    library : cffi library
+        The same functions, which take numbers and pointers alone.
+    """
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        self._ffi = FFI[np.dtype(dtype)]
+        self.library = self._ffi.dlopen(str(path))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self.library, name)
+        all_passing = [passing(kind) for kind in self._ffi.typeof(call).args]
+
+        def function(*given: Any) -> Any:
+            # `given` keeps what has an address until the call returns.
+            pairs = zip(all_passing, given, strict=True)
+            return call(*[x if passed is None else passed(x) for passed, x in pairs])
+
+        setattr(self, name, function)
+        return function
+
+
+def functions(dtype: np.dtype) -> Functions | None:
+    """Return the functions for a dtype; None if there are none for this processor."""
     return of_any_processor(dtype) if machine().level else None
 
 
-def of_any_processor(dtype: np.dtype) -> dict[str, Callable[..., int]] | None:
+def of_any_processor(dtype: np.dtype) -> Functions | None:
     """Return the functions for a dtype, also for a processor on which most of them are slow.
 
     Threads and calls of GraphBLAS are as fast there. The result is None if there is no library.
     """
-    return _loaded(dtype, machine().level)
+    return _loaded(dtype.name, machine().level)
 
 
 @cache
-def _loaded(dtype: np.dtype, level: str) -> dict[str, Callable[..., int]] | None:
-    path = library(dtype.name)
-    return None if path is None else functions_of(path)
-
-
-def functions_of(path: Path) -> dict[str, Callable[..., int]]:
-    """Return the functions of a library by name."""
-    loaded = ctypes.CDLL(str(path))
-    return {name: _function(loaded, name, count) for name, count in FUNCTIONS.items()}
-
-
-def _function(loaded: ctypes.CDLL, name: str, count: int) -> Callable[..., int]:
-    call = getattr(loaded, name)
-    call.argtypes, call.restype = [ctypes.c_int64] * count, ctypes.c_int64
-
-    def function(*given: int | np.ndarray | Any | None) -> int:
-        # `given` keeps what has an address until the call returns.
-        return call(*[each if type(each) is int else word(each) for each in given])
-
-    return function
+def _loaded(dtype: str, level: str) -> Functions | None:
+    path = library(dtype)
+    return None if path is None else Functions(path, dtype)
 
 
 def available(dtype: np.dtype) -> bool:
@@ -81,8 +87,8 @@ def available(dtype: np.dtype) -> bool:
     return functions(dtype) is not None
 
 
-def required(dtype: np.dtype) -> dict[str, Callable[..., int]]:
-    """Return the functions for a dtype by name.
+def required(dtype: np.dtype) -> Functions:
+    """Return the functions for a dtype.
 
     Raises
     ------

@@ -11,6 +11,11 @@ has several. */
 
 #include "loops.h"
 
+int64_t neurons(const struct loop_run *run, const struct row_part *part)
+{
+    return part->layer == run->first ? run->ncols : run->layers[part->layer - run->first - 1].ncols;
+}
+
 /* Whether a layer may have too many entries after it, or is cheaper in the other kernel. */
 static bool leaves(const struct loop_run *run, const struct row_part *part)
 {

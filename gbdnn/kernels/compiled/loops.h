@@ -105,10 +105,7 @@ void free_block(struct row_part *part);
 GrB_Info count_alive(const struct loop_run *run, const struct row_part *part, int64_t counts[2]);
 
 /* Neurons before a part's layer. */
-INLINED int64_t neurons(const struct loop_run *run, const struct row_part *part)
-{
-    return part->layer == run->first ? run->ncols : run->layers[part->layer - run->first - 1].ncols;
-}
+int64_t neurons(const struct loop_run *run, const struct row_part *part);
 
 /* Nanoseconds of a clock that runs steadily. */
 int64_t nanoseconds(void);

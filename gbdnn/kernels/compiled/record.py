@@ -1,141 +1,161 @@
-"""Structures and functions of the compiled kernels, read from the headers.
+"""Structures of C, and what compiled code receives for arrays.
 
-A `Record` holds C structures, whose members are numbers and the addresses of arrays. It keeps the
-arrays as long as it exists.
+The headers are the only place that declares structures, constants and functions; the build lets
+cffi read them. There is one set of declarations for each type of numbers, so that a structure
+with FP32 arrays cannot be passed to code for FP64.
 """
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.kernels.compiled.build import DTYPES, declarations
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["CONSTANTS", "FUNCTIONS", "MEMBERS", "Record", "address", "word"]
+__all__ = ["FFI", "FOLDER", "Record", "address", "constant", "passing", "structure", "untyped"]
 
-_HEADERS = [each.read_text(encoding="utf-8") for each in Path(__file__).parent.glob("*.h")]
-_CODE = re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(_HEADERS), flags=re.DOTALL)
-
-
-def _members(body: str) -> np.dtype:
-    """Return a structured type for the declarations of a structure; addresses are integers."""
-    found = []
-    body = re.sub(r"\(\*(\w+)\)\([^)]*\)", r"\1", body)  # a function
-    for declaration in filter(None, map(str.strip, body.split(";"))):
-        kind = np.float64 if re.match(r"double [^*]*$", declaration) else np.int64
-        found += [(name, kind) for name in re.findall(r"(\w+)(?=,|$)", declaration)]
-    return np.dtype(found)
+FOLDER = Path(__file__).parent / "libraries"
 
 
-def _constants(body: str) -> dict[str, int]:
-    """Return the constants of an enumeration."""
-    found: dict[str, int] = {}
-    for n, each in enumerate(body.split(",")):
-        name, _, value = map(str.strip, each.partition("="))
-        found[name] = int(value) if value else n
-    return found
+def _ffi(dtype: str) -> Any:
+    found: dict[str, Any] = {}
+    exec(declarations(FOLDER, dtype).read_text("utf-8"), found)  # noqa: S102
+    return found["ffi"]
 
 
-MEMBERS = {
-    name: _members(body) for name, body in re.findall(r"struct (\w+) \{(.*?)\};", _CODE, re.DOTALL)
-}
-_PLACES = {  # of members in a structure, and whether they are real
-    kind: {name: (at, kind[name].kind == "f") for at, name in enumerate(kind.names or ())}
-    for kind in MEMBERS.values()
-}
-CONSTANTS: dict[str, int] = {}
-for _body in re.findall(r"enum \{([A-Z_0-9=, ]+)\}", _CODE):
-    CONSTANTS |= _constants(_body)
-FUNCTIONS = {
-    name: 0 if given == "void" else given.count(",") + 1
-    for name, given in re.findall(r"EXPORT [\w ]+?\b(\w+)\(([^)]*)\);", _CODE)
-}
-
-
-def address(array: np.ndarray) -> int:
-    """Return the address of an array's memory, which is valid as long as the array exists.
-
-    A call with few inputs takes about 50 microseconds and needs ten addresses. A cffi buffer takes
-    a quarter of the time of ``array.ctypes``.
-    """
-    from_buffer, cast = _cffi()
-    try:
-        return int(cast("uintptr_t", from_buffer(array)))
-    except ValueError:  # a buffer is contiguous
-        return int(array.ctypes.data)
+FFI = {np.dtype(each): _ffi(each) for each in DTYPES}
+_any = FFI[np.dtype("float32")]
+constant, _cast, _from_buffer, _NULL = _any.integer_const, _any.cast, _any.from_buffer, _any.NULL
+_INTEGERS = {f"{u}int{8 * n}_t": f"i{n} u{n}" for u in ("", "u") for n in (1, 2, 4, 8)}
+_KINDS = _INTEGERS | {"float": "f4", "double": "f8", "uint8_t": "u1 b1"}
 
 
 @cache
-def _cffi() -> tuple[Any, Any]:
-    from suitesparse_graphblas import ffi
+def passing(kind: Any) -> Callable[[Any], Any] | None:
+    """Return a function to what C receives where it has a type; None if that is not a pointer.
 
-    return ffi.from_buffer, ffi.cast
+    It takes a Record, a pointer, None, or an array of matching dtype, which is contiguous if it is
+    one-dimensional; the strides of others are passed, too. The caller keeps the array as long as
+    C uses it.
+    """
+    if kind.kind != "pointer":
+        return None
+    dtypes = [np.dtype(each) for each in _KINDS.get(kind.item.cname, "").split()]
+
+    def passed(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            if dtypes and value.dtype not in dtypes:
+                raise TypeError(f"compiled code reads {kind.item.cname}, not {value.dtype}")
+            try:
+                return _cast(kind, _from_buffer(value))
+            except ValueError:  # not contiguous
+                if value.ndim == 1:
+                    raise
+                return _cast(kind, value.ctypes.data)
+        if isinstance(value, Record):
+            return value.c
+        return _NULL if value is None else value
+
+    return passed
 
 
-def word(value: Any) -> int:
-    """Return what C receives: a number, or the address of an array, a block or a record."""
-    if isinstance(value, np.ndarray):
-        return address(value)
-    if value is None:
-        return 0
-    found = getattr(value, "address", None)
-    return int(value if found is None else found)
+def untyped(pointer: Any) -> Any:
+    """Return a pointer without its type, which may be of other declarations."""
+    return _cast("void *", pointer)
+
+
+def address(array: np.ndarray) -> int:
+    """Return the address of a contiguous array, valid as long as it exists.
+
+    It takes a quarter of the time of ``array.ctypes``.
+    """
+    return int(_cast("uintptr_t", _from_buffer(array)))
+
+
+@cache
+def structure(kind: str) -> np.dtype:
+    """Return a structured dtype for structures, whose members are numbers and addresses."""
+    fields = _any.typeof(f"struct {kind}").fields
+    formats = ["f8" if field.type.cname == "double" else "i8" for _, field in fields]
+    offsets = [field.offset for _, field in fields]
+    return np.dtype({"names": [n for n, _ in fields], "formats": formats, "offsets": offsets})
+
+
+@cache
+def _type(kind: str, dtype: np.dtype | None) -> tuple[Any, dict[str, Any]]:
+    """Return the type of an array of structures, and `passing` for each member."""
+    found = FFI.get(dtype, _any).typeof(f"struct {kind}[]")
+    return found, {name: passing(field.type) for name, field in found.item.fields}
 
 
 class Record:
-    """Structures of one kind, one after the other.
+    """Structures of C, one after the other, which keep the arrays that they point to.
 
     Parameters
     ----------
     kind : str
         Name of the structure in a header.
-    **members : number, ndarray, Record, block or None
-        Members of one structure; others are 0. Arrays are contiguous.
+    dtype : dtype or None
+        Of the numbers. None for a structure without any, which belongs to both types of numbers.
+    size : int, default 1
+        Number of structures.
+    **members : number, ndarray, Record, pointer or None
+        Members of the first structure; others are 0.
 
     Attributes
     ----------
-    array : ndarray, shape (n,)
+    kind, dtype
+        As given.
+    c : cffi pointer
+        What functions receive.
+    all : cffi array
         The structures.
-    address : int
+    first : cffi structure
+        The first one.
     kept : dict
-        What the members were set to.
+        What the members that are no integers were set to.
     """
 
-    def __init__(self, kind: str, **members: Any) -> None:
-        self._hold(np.zeros(1, MEMBERS[kind]))
+    def __init__(self, kind: str, dtype: np.dtype | None, size: int = 1, /, **members: Any) -> None:
+        structures, self._passing = _type(kind, dtype)
+        self.all = _any.new(structures, size)
+        self.c = untyped(self.all) if dtype is None else self.all
+        self.kind, self.dtype, self.kept = kind, dtype, dict[Any, Any]()
+        self.first = self.all[0]
         self.set(**members)
-
-    def _hold(self, array: np.ndarray) -> None:
-        self.array, self.address, self.kept = array, address(array), dict[Any, Any]()
-        self._words, self._numbers = (array.view(kind).data for kind in "qd")
 
     def set(self, **members: Any) -> None:
         """Set members of the first structure."""
-        # A call with few inputs sets ten members; by their names, NumPy takes 0.5 us for each.
         for name, value in members.items():
-            self.kept[name] = value
-            at, is_real = _PLACES[self.array.dtype][name]
-            if is_real:
-                self._numbers[at] = value
-            else:
-                self._words[at] = value if type(value) is int else word(value)
+            if type(value) is not int:
+                self.kept[name] = value
+                passed = self._passing[name]
+                value = value if passed is None else passed(value)
+            setattr(self.first, name, value)
 
-    def hold(self, *kept: Any) -> None:
-        """Keep objects as long as this record exists."""
-        self.kept[None] = kept
+    @property
+    def array(self) -> np.ndarray:
+        """The structures as an array of `structure`."""
+        return np.frombuffer(_any.buffer(self.all), structure(self.kind))
 
     @classmethod
-    def joined(cls, records: Sequence[Record | None]) -> Record:
-        """Return copies of the structures one after the other; None is a layer of zeros."""
-        none = np.zeros(1, MEMBERS["layer"])
-        arrays = [none if record is None else record.array for record in records]
-        found = cls.__new__(cls)
-        # Of structured arrays, np.concatenate compares all members, which takes 30 us each.
-        found._hold(np.concatenate([each.view(np.uint8) for each in arrays]).view(arrays[-1].dtype))
-        found.hold(records)
+    def joined(cls, records: Sequence[Record]) -> Record:
+        """Return copies of structures of one kind, one after the other."""
+        parts = [bytes(_any.buffer(each.all)) for each in records]
+        size = sum(len(each.all) for each in records)
+        found = cls(records[0].kind, records[0].dtype, size)
+        _any.buffer(found.all)[:] = b"".join(parts)
+        found.kept[None] = records
+        return found
+
+    def copy(self, **members: Any) -> Record:
+        """Return a copy with other members of the first structure."""
+        found = Record.joined([self])
+        found.set(**members)
         return found

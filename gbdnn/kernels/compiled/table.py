@@ -8,13 +8,14 @@ neuron in the block does not depend on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import CONSTANTS, Record, address
+from gbdnn.kernels.compiled.record import Record, constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedLayer", "layer_table", "prepare", "shares", "single_shares"]
 
-DENSE_GROUP, NEAR = CONSTANTS["DENSE_GROUP"], CONSTANTS["NEAR"]
+DENSE_GROUP, NEAR = constant("DENSE_GROUP"), constant("NEAR")
 
 
 class FusedLayer(NamedTuple):
@@ -83,7 +84,7 @@ def _order(columns: SparseRows, info: LayerInfo) -> tuple[np.ndarray, bool]:
     """Return the order of columns by pattern, and whether most columns equal a neighbour."""
     ncols, mean = columns.nrows, np.empty(columns.nrows)
     mark = np.empty(ncols, np.uint64)
-    required(info.dtype)["patterns"](columns.indptr, columns.columns, ncols, mean, mark)
+    required(info.dtype).patterns(columns.indptr, columns.columns, ncols, mean, mark)
     order = np.lexsort((mark, mean))
     marks = mark[order]
     return order, 2 * int(np.count_nonzero(marks[1:] == marks[:-1])) >= ncols
@@ -100,7 +101,7 @@ def _arranged(
         "weights": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
     }
     given = columns.indptr, columns.columns, None if columns.is_iso else weights
-    required(info.dtype)[name](*given, *how, *made.values())
+    getattr(required(info.dtype), name)(*given, *how, *made.values())
     return made
 
 
@@ -132,9 +133,9 @@ def single_shares(layer: FusedLayer, count: int) -> Record:
 
     They refer to the same edges: those of a row are cut between columns.
     """
-    arrays, parts, found = layer.arrays, np.arange(count + 1) / count, [layer.record] * count
-    table = Record.joined(found)
-    if table.array["dense"][0]:
+    arrays, parts = layer.arrays, np.arange(count + 1) / count
+    cuts: Any = [None] * (count + 1)
+    if layer.record.first.dense:
         ends = np.rint(parts * layer.ncols).astype(np.int64)
     else:
         columns, indptr = arrays["rows"], arrays["indptr"]
@@ -146,11 +147,10 @@ def single_shares(layer: FusedLayer, count: int) -> Record:
         for cut, end in zip(cuts, ends, strict=True):
             np.cumsum(columns < end, out=before[1:])
             cut[:] = indptr[:-1] + before[indptr[1:]] - before[indptr[:-1]]
-        table.array["indptr"] = address(cuts) + cuts.strides[0] * np.arange(count)
-        table.array["ends"] = table.array["indptr"] + cuts.strides[0]
-        table.hold(found, cuts)
-    table.array["first"], table.array["ncols"] = ends[:-1], np.diff(ends)
-    return table
+    return Record.joined([
+        layer.record.copy(first=first, ncols=last - first, indptr=begin, ends=end)
+        for (first, last), begin, end in zip(pairwise(ends.tolist()), cuts, cuts[1:], strict=False)
+    ])  # fmt: skip
 
 
 def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str, np.ndarray]:
@@ -175,7 +175,7 @@ def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> Fu
         "panels": 1,
         **numbers,
     }
-    return FusedLayer(info.ncols, arrays, Record("layer", **arrays, **numbers))
+    return FusedLayer(info.ncols, arrays, Record("layer", info.dtype, **arrays, **numbers))
 
 
 def shares(layer: FusedLayer, count: int) -> Record:
@@ -183,10 +183,9 @@ def shares(layer: FusedLayer, count: int) -> Record:
 
     A layer in panels cannot be divided.
     """
-    arrays, parts = layer.arrays, np.arange(count + 1) / count
-    record, found = layer.record.array[0], Record.joined([layer.record] * count)
-    if record["dense"]:
-        indptr = record["nrows"] * np.arange(layer.ncols + 1)
+    arrays, parts, is_dense = layer.arrays, np.arange(count + 1) / count, "rows" not in layer.arrays
+    if is_dense:
+        indptr = arrays["weights"].shape[1] * np.arange(layer.ncols + 1)
         ends = np.rint(parts * layer.ncols / DENSE_GROUP).astype(np.int64) * DENSE_GROUP
         ends = np.minimum(ends, layer.ncols)
     else:
@@ -194,19 +193,21 @@ def shares(layer: FusedLayer, count: int) -> Record:
         ends = np.searchsorted(indptr, parts * indptr[-1])
         ends -= (arrays["pairs"][ends - 1] != 0) & (ends > 0)  # a pair is in one share
     ends[-1] = layer.ncols
-    found.array["ncols"], found.array["edges"] = np.diff(ends), np.diff(indptr[ends])
-    size = arrays["weights"].itemsize
-    strides = {"places": 4, "bias": size * int(record["bias_step"])}
-    dense = {"weights": size * int(record["nrows"])}
-    strides |= dense if record["dense"] else {"indptr": 8, "pairs": 1}
-    for name, stride in strides.items():
-        found.array[name] += ends[:-1] * stride
-    return found
+    names = ["places", *(["weights"] if is_dense else ["indptr", "pairs"])]
+    names += ["bias"] if len(arrays["bias"]) > 1 else []
+    return Record.joined([
+        layer.record.copy(
+            ncols=last - first, edges=int(indptr[last] - indptr[first]),
+            **{name: arrays[name][first:] for name in names},
+        )
+        for first, last in pairwise(ends.tolist())
+    ])  # fmt: skip
 
 
 def layer_table(
-    layers: Iterable[FusedLayer | None], droppable: Iterable[bool], checked: Iterable[bool]
-) -> Record:
+    layers: Iterable[FusedLayer | None], droppable: Iterable[bool], checked: Iterable[bool],
+    dtype: np.dtype,
+) -> Record:  # fmt: skip
     """Return the records of consecutive layers.
 
     Parameters
@@ -217,7 +218,9 @@ def layer_table(
         For each layer, whether inputs without activations after it may be dropped.
     checked : sequence of bool
         For each layer, whether to check that its sums are finite.
+    dtype : dtype
     """
-    found = Record.joined([None if layer is None else layer.record for layer in layers])
+    none = Record("layer", dtype)
+    found = Record.joined([none if layer is None else layer.record for layer in layers])
     found.array["counted"], found.array["checked"] = list(droppable), list(checked)
     return found

@@ -34,9 +34,9 @@ struct team {
     pthread_cond_t begun[CONDITIONS];  // by number: a call wakes only the helpers that it takes along
 };
 
-/* Return the address of a team without helpers, or 0 if there is no memory. It is never freed, since
+/* Return a team without helpers, or null if there is no memory. It is never freed, since
    helpers watch it until the process ends. */
-int64_t open_team(void)
+struct team *open_team(void)
 {
     struct team *team = aligned_alloc(LINE, sizeof(struct team));
     if (team) {
@@ -45,7 +45,7 @@ int64_t open_team(void)
         for (int64_t n = 0; n < CONDITIONS; n++)
             pthread_cond_init(&team->begun[n], 0);
     }
-    return (int64_t)team;
+    return team;
 }
 
 /* Return how many helpers that a call on `count` threads takes along are asleep. */
