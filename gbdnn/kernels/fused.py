@@ -68,6 +68,7 @@ class FusedKernel(BlockKernel):
         The part that does not depend on the width is cached on the layer.
         """
         wide = wide and not costs.dense_layer_pays(layer.edges, *layer.shape)
+        wide = wide and costs.panel_rows(layer.edges, *layer.shape) < layer.nrows
         if not wide and rows is None:
             return layer.prepared(_any_width)
         given = _columns(layer, rows, columns)

@@ -1,4 +1,4 @@
-/* Copies between sparse rows and blocks.
+/* Copies between sparse rows and blocks, and equal sparse rows.
 
 A block has one row per neuron. positions[c] is the row of neuron c in a block with reordered
 neurons; without `positions`, it is row c. */
@@ -50,4 +50,34 @@ void extract(const real *Y, int64_t stride, int64_t ncols, const int64_t *positi
                 values[e] = row[q];
             }
         }
+}
+
+/* Find the first row with the same bits as each row; return how many rows are the first of their kind.
+   `table` has `size` places, a power of two above the number of rows, and is -1. */
+int64_t first_equal(const int64_t *indptr, const int64_t *columns, const real *values, int64_t nrows,
+                    int64_t *restrict table, int64_t size, int64_t *restrict first)
+{
+    int64_t distinct = 0;
+    for (int64_t i = 0; i < nrows; i++) {
+        const int64_t start = indptr[i], count = indptr[i + 1] - start;
+        uint64_t mark = count;
+        for (int64_t e = start; e < start + count; e++) {
+            const uint64_t entry = (uint64_t)columns[e] * UINT64_C(0x9E3779B97F4A7C15) ^ ((const bits *)values)[e];
+            mark += (entry ^ entry >> 29) * UINT64_C(0xBF58476D1CE4E5B9);
+        }
+        for (uint64_t h = mark ^ mark >> 32;; h++) {
+            int64_t *at = table + (h & (size - 1)), other = *at;
+            if (other < 0) {
+                *at = other = i;
+                distinct++;
+            }
+            const int64_t begin = indptr[other];
+            if (indptr[other + 1] - begin == count && !memcmp(columns + begin, columns + start, count * sizeof *columns)
+                && !memcmp(values + begin, values + start, count * sizeof *values)) {
+                first[i] = other;
+                break;
+            }
+        }
+    }
+    return distinct;
 }

@@ -284,6 +284,8 @@ EXPORT void fill(const int64_t *indptr, const int64_t *columns, const real *valu
 EXPORT void count(const real *Y, int64_t stride, int64_t nrows, int64_t inputs, int64_t *counts);
 EXPORT void extract(const real *Y, int64_t stride, int64_t ncols, const int64_t *positions,
                     int64_t inputs, int64_t *places, int64_t *columns, real *values);
+EXPORT int64_t first_equal(const int64_t *indptr, const int64_t *columns, const real *values,
+                           int64_t nrows, int64_t *table, int64_t size, int64_t *first);
 
 EXPORT void patterns(const int64_t *indptr, const int64_t *rows, int64_t ncols, double *mean,
                      uint64_t *mark);

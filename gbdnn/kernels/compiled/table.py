@@ -65,10 +65,10 @@ def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fuse
 def prepare_panels(
     columns: SparseRows, b: float | np.ndarray, info: LayerInfo
 ) -> FusedLayer | None:
-    """Return a layer with its edges sorted by panels; None if panels do not pay off."""
-    size = costs.panel_rows(info.edges, *info.shape)
-    if size == info.nrows or _order(columns, info)[1]:
+    """Return a layer with its edges sorted by panels; None if columns are computed in pairs."""
+    if _order(columns, info)[1]:
         return None
+    size = costs.panel_rows(info.edges, *info.shape)
     ncols, panels = columns.nrows, -(-info.nrows // size)
     cursors = np.empty(ncols, np.int64)
     arrays = _arranged("panels", columns, panels, info, ncols, size, panels, cursors)
