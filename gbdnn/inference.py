@@ -398,8 +398,9 @@ def infer_to_store(
 
 
 def _network(layers: Any, nthreads: int | None, **of_layers: Any) -> Network:
-    made = isinstance(layers, Network) and of_layers.get("dtype") is None
-    with restored(), engaged(None if made else nthreads):
+    if isinstance(layers, Network) and of_layers.get("dtype") is None:
+        return as_network(layers, **of_layers)
+    with restored(), engaged(nthreads):
         return as_network(layers, **of_layers)
 
 
@@ -432,21 +433,32 @@ def _answer(
     net: Network, features: Any, dtype: Any, options: dict[str, Any], workers: Workers | None = None
 ) -> gb.Matrix:
     """Compute `infer`."""
-    # GraphBLAS does not convert an array, and a Context takes longer than one input.
-    is_array, nthreads = isinstance(features, np.ndarray), options["nthreads"]
-    with restored(), engaged(None if is_array else nthreads):
-        features, hyper = _rows_to_compute(net, as_features(features, "features"))
-        if not len(net):
-            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
-        if workers is None:
-            X = as_source(features, net.infos[0].dtype, net.infos[0].shape)
-    if workers is None:
+    if isinstance(features, np.ndarray):
+        # GraphBLAS does not convert an array, and a Context takes longer than one input.
+        X, hyper = _converted(net, features, dtype, is_here=workers is None)
+    else:
+        with restored(), engaged(options["nthreads"]):
+            X, hyper = _converted(net, features, dtype, is_here=workers is None)
+    if not len(net):
+        Y = X
+    elif workers is None:
         Y = infer_network(net, X, **options)
     else:
         from gbdnn.distributed.executors.batches import infer_over
 
-        Y = infer_over(net, features, workers, options)
+        Y = infer_over(net, X, workers, options)
     return Y if hyper is None else hyper.expanded(Y)
+
+
+def _converted(
+    net: Network, features: Any, dtype: Any, *, is_here: bool
+) -> tuple[Any, HyperRows | None]:
+    """Return features as a source if this process computes them, and which rows they are."""
+    features, hyper = _rows_to_compute(net, as_features(features, "features"))
+    if not len(net):
+        return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype)), None
+    source = as_source(features, net.infos[0].dtype, net.infos[0].shape) if is_here else features
+    return source, hyper
 
 
 def _rows_to_compute(net: Network, features: Any) -> tuple[Any, HyperRows | None]:

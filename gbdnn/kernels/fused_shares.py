@@ -61,7 +61,7 @@ class _Job:
         alone = getattr(compiled.library, f"share_{what}")
         self._alone = partial(alone, self._record.c, ALONE.c)  # in 0.2 us instead of 1
         self._began, self._ended, self._trials = 0.0, -np.inf, dict[Any, _Trial]()
-        self._trial = _Trial()
+        self._trial: _Trial | None = None
 
     def begin(self, count: int, work: float) -> bool:
         """Return whether helpers take part in a call on `count` threads.
@@ -71,7 +71,7 @@ class _Job:
         self._began = perf_counter()
         soon = self._began - self._ended <= 1e-9 * constant("STAY")
         if count == 1 or not (work >= costs.HAND_OVER or soon or openmp_team(count) is not None):
-            self._trial = _Trial()  # of a call that tells nothing
+            self._trial = None
             return False
         self._trial = self._trials.setdefault((count, work), _Trial())
         return self._trial.helps()
@@ -84,7 +84,8 @@ class _Job:
     def end(self) -> None:
         """Note the end of a call."""
         self._ended = perf_counter()
-        self._trial.took(self._ended - self._began)
+        if self._trial is not None:
+            self._trial.took(self._ended - self._began)
 
 
 class _Trial:

@@ -226,9 +226,11 @@ def share(
             while not is_full():
                 yield queue.popleft()
 
-    def run(_: int) -> None:
+    def run(_: int) -> object:
+        if nthreads is None:
+            return work(items())
         with restored(), engaged(nthreads, **options):
-            work(items())
+            return work(items())
 
     on_threads(min(workers, len(queue)), run, stop=queue.clear)
 

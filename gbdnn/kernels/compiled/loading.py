@@ -73,13 +73,13 @@ def of_any_processor(dtype: np.dtype) -> Functions | None:
 
     Threads and calls of GraphBLAS are as fast there. The result is None if there is no library.
     """
-    return _loaded(dtype.name, machine().level)
+    return _loaded(dtype, machine().level)
 
 
 @cache
-def _loaded(dtype: str, level: str) -> Functions | None:
-    path = library(dtype)
-    return None if path is None else Functions(path, dtype)
+def _loaded(dtype: np.dtype, level: str) -> Functions | None:
+    path = library(dtype.name)
+    return None if path is None else Functions(path, dtype.name)
 
 
 def available(dtype: np.dtype) -> bool:
