@@ -223,5 +223,5 @@ def _imported(values: np.ndarray, present: np.ndarray, entries: int) -> gb.Matri
 def _mapped(count: int, dtype: np.dtype) -> np.ndarray:
     """Return an array whose memory returns to the system with it."""
     nbytes = max(1, count * np.dtype(dtype).itemsize)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), dtype, count)
+    private: Any = {"flags": mmap.MAP_PRIVATE} if hasattr(mmap, "MAP_PRIVATE") else {}
+    return np.frombuffer(mmap.mmap(-1, nbytes, **private), dtype, count)

@@ -16,6 +16,7 @@ import numpy as np
 from gbdnn.errors import ArgumentError, ArgumentTypeError, TooLargeError, require_kind
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import COMPLETION, complete, gb, shown
+from gbdnn.runtime.machine import memory as machine_memory
 from gbdnn.runtime.signals import from_handler
 from gbdnn.runtime.threads import MOST_THREADS
 
@@ -292,10 +293,10 @@ def require_room(needed: int, what: str, remedy: str = "", *, share: float = 0.2
     """Raise TooLargeError if `needed` bytes exceed a share of the machine's memory."""
     if needed <= _SMALL:
         return
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory * share:
+    there = machine_memory()
+    if needed > there * share:
         raise TooLargeError(
-            f"{what} need {gib(needed)} GiB, but this machine has {gib(memory)}"
+            f"{what} need {gib(needed)} GiB, but this machine has {gib(there)}"
             f"{remedy and '; '}{remedy}"
         )
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from gbdnn.kernels.compiled.loading import of_any_processor, required
 from gbdnn.kernels.compiled.record import Record, constant
+from gbdnn.runtime.forks import at_fork
 from gbdnn.runtime.threads import move_elsewhere, started
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class _Team:
 _used: dict[int, Record] = {}
 _idle: dict[int, list[_Team]] = defaultdict(list)  # by size
 _unused: list[Any] = []  # teams without helpers
-os.register_at_fork(after_in_child=lambda: _idle.clear())  # helpers are not copied
+at_fork(after_in_child=lambda: _idle.clear())  # helpers are not copied
 
 
 def _libgomp() -> dict[str, int]:
@@ -202,7 +203,7 @@ def _libgomp() -> dict[str, int]:
 
 _functions: dict[str, int] = {}  # of libgomp; empty before the first call that looks for them
 _teams: dict[int, Record] = {}  # by number of threads
-os.register_at_fork(after_in_child=lambda: _functions.update(parallel=0))
+at_fork(after_in_child=lambda: _functions.update(parallel=0))
 
 
 def openmp_team(threads: int) -> Record | None:

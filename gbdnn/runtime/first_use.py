@@ -23,7 +23,7 @@ import numpy as np
 
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import cores
-from gbdnn.runtime.forks import importing, new_lock
+from gbdnn.runtime.forks import at_fork, importing, new_lock
 from gbdnn.runtime.signals import from_handler
 
 __all__ = ["COMPLETION", "complete", "gb", "is_object", "shown", "will_use"]
@@ -119,7 +119,7 @@ def _break_cycles() -> None:
 
 
 _package = _GraphBLAS()
-os.register_at_fork(before=_package.before_fork, after_in_child=_package.after_fork)
+at_fork(before=_package.before_fork, after_in_child=_package.after_fork)
 will_use = _package.will_use
 if TYPE_CHECKING:
     import graphblas as gb

@@ -17,9 +17,10 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["cached_property", "importing", "new_lock", "of_threads", "renewed"]
+__all__ = ["at_fork", "cached_property", "importing", "new_lock", "of_threads", "renewed"]
 
 _locks: WeakSet[Any] = WeakSet()
+at_fork: Any = getattr(os, "register_at_fork", lambda **_: None)  # Windows has no forks
 T = TypeVar("T")
 
 
@@ -67,6 +68,4 @@ def _renew() -> None:
         lock._at_fork_reinit()  # private, but there is no other way; the standard library uses it
 
 
-os.register_at_fork(
-    before=importing.acquire, after_in_parent=importing.release, after_in_child=_renew
-)
+at_fork(before=importing.acquire, after_in_parent=importing.release, after_in_child=_renew)

@@ -6,6 +6,7 @@ machine can be tested on any other.
 
 from __future__ import annotations
 
+import os
 import platform
 from contextlib import suppress
 from functools import cache
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from gbdnn.runtime.cores import cores
 
-__all__ = ["Machine", "machine", "processor_name"]
+__all__ = ["Machine", "machine", "memory", "processor_name"]
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -56,6 +57,14 @@ def machine() -> Machine:
 
 
 _current: Machine | None = None
+
+
+def memory() -> int:
+    """Return the bytes of this machine's memory; 8 GiB where Python does not know it (Windows)."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 8 << 30
 
 
 def processor_name() -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import is_binding, usable
 from gbdnn.runtime.first_use import gb, will_use
-from gbdnn.runtime.forks import new_lock, of_threads
+from gbdnn.runtime.forks import at_fork, new_lock, of_threads
 
 if TYPE_CHECKING:
     from collections import deque
@@ -32,7 +32,11 @@ __all__ = [
 
 MOST_THREADS = 2**31 - 1  # a C int in GraphBLAS
 
-_core = getattr(ctypes.CDLL(None), "sched_getcpu", int)  # 0 on macOS
+_core: Callable[[], int]
+try:
+    _core = ctypes.CDLL(None).sched_getcpu
+except (AttributeError, TypeError):  # on macOS, on Windows
+    _core = int
 
 
 class restored:  # noqa: N801 -- used as a function
@@ -153,7 +157,7 @@ class _Helper:
 
 
 _idle: list[_Helper] = []  # append and pop are atomic
-os.register_at_fork(after_in_child=_idle.clear)
+at_fork(after_in_child=_idle.clear)
 
 
 def on_threads(nthreads: int, work: Callable[[int], object], *, stop: Callable[[], object]) -> None:

@@ -148,7 +148,7 @@ def scaling(
         sleep(_PAUSE)
         return taken
 
-    load, runs = [os.getloadavg()[0]], list[Run]()
+    load, runs = [_load()], list[Run]()
     parts: dict[tuple[Any, ...], list[list[float]]] = defaultdict(list)
     for key in keys:
         once(*key)
@@ -170,8 +170,13 @@ def scaling(
         row = {"program": name, "kind": kind, "threads": n, "part": part, "seconds": seconds}
         row |= {"size": size[0]} if size else {}
         rows.append(row | {"rate": edges / seconds if seconds else 0.0})
-    load.append(os.getloadavg()[0])
+    load.append(_load())
     return Scaling(runs, rows, load, pin)
+
+
+def _load() -> float:
+    """Return the load average; 0 on Windows, which has none."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def _counts() -> set[int]:
@@ -211,8 +216,8 @@ def _others(threads: int) -> Callable[[], float]:
 
     try:
         first, began = busy() - process_time(), perf_counter()
-    except OSError:
-        return lambda: max(0.0, os.getloadavg()[0] - threads)
+    except (AttributeError, OSError):  # no such file or number
+        return lambda: max(0.0, _load() - threads)
     return lambda: max(0.0, (busy() - process_time() - first) / (perf_counter() - began))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.run import infer_network
 from gbdnn.errors import ArgumentError, ShapeError, naming
 from gbdnn.io.store.features import PART
+from gbdnn.runtime.machine import memory as machine_memory
 from gbdnn.training.losses import hits_of, targets_of
 from gbdnn.training.patterns import generator
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MEMORY", "Inputs", "StoredInputs", "TrainingData", "answers", "as_weights"]
 
-MEMORY = min(4 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+MEMORY = min(4 << 30, machine_memory() // 4)
 """Default budget in bytes for rows of stored features."""
 
 _COPIES = 3  # of the rows, while they are read

@@ -1,5 +1,6 @@
 """Libraries of compiled kernels: which one is loaded, and what Python knows of it."""
 
+import platform
 import re
 import shutil
 import sys
@@ -87,6 +88,56 @@ def test_a_fault_of_the_compiler_is_reported(tmp_path, monkeypatch):
     ):
         build.build(tmp_path, levels)
     assert not [*tmp_path.iterdir()]
+
+
+def test_libraries_for_musl_need_only_its_c_library(tmp_path, monkeypatch):
+    tag = f"musllinux_1_2_{platform.machine()}"
+    with monkeypatch.context() as patched:
+        patched.setattr(platform, "system", lambda: "Linux")
+        patched.setattr(platform, "libc_ver", lambda: ("", ""))
+        assert build.this_platform() == tag
+    [level, *_] = build.PLATFORMS["musllinux_1_2_x86_64"].values()
+    made, *_ = build.build(tmp_path, [level], ["float32"])
+    content = made.read_bytes()
+    assert b"\0libc.so\0" in content
+    assert b"GLIBC_" not in content
+    assert b"libc.so.6" not in content
+
+
+WITHOUT_NAMES = """
+import ctypes, mmap, os, sys
+import graphblas, numpy as np, safetensors.numpy
+
+names = "fork register_at_fork sysconf getloadavg sched_getaffinity sched_setaffinity"
+for name in names.split():
+    delattr(os, name)
+del os.RTLD_NOLOAD, mmap.MAP_PRIVATE, mmap.MAP_ANONYMOUS
+sys.modules["fcntl"] = None
+load = ctypes.CDLL
+def of_path(name, *more, **options):
+    if name is None:
+        raise TypeError("bad argument type")
+    return load(name, *more, **options)
+ctypes.CDLL = of_path
+
+import gbdnn, gbdnn.training
+net = gbdnn.Network([gbdnn.Layer(np.eye(40), 0.5)] * 3)
+X = np.arange(800.0).reshape(20, 40)
+for engine in ("graphblas", "fused"):
+    for nthreads in (1, 3, 8):
+        Y = gbdnn.infer(net, X, engine=engine, nthreads=nthreads)
+        assert (Y.to_dense(fill_value=0) == X + 1.5).all()
+run = gbdnn.train(net, X / 800, X, epochs=1, loss="squared_error")
+gbdnn.save(net, sys.argv[1])
+assert len(gbdnn.load(sys.argv[1])) == 3
+gbdnn.scaling(lambda n: gbdnn.infer(net, X, nthreads=n), [1], rounds=1)
+print("done")
+"""
+
+
+def test_what_windows_lacks_is_not_needed(tmp_path):
+    done = python(WITHOUT_NAMES, tmp_path / "net")
+    assert done.stdout == "done\n", done.stderr
 
 
 def test_the_compiler_has_one_version():

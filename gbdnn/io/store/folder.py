@@ -11,7 +11,6 @@ shards that it does not name are removed. So a reader sees either the old store 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -239,7 +238,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _locked(folder: Path) -> int:
-    """Return a descriptor of a folder, locked exclusively if the file system supports it."""
+    """Return a descriptor of a folder, locked exclusively if the system supports it."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows, where a folder cannot be opened either
+        return os.open(os.devnull, os.O_RDONLY)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

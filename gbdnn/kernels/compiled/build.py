@@ -52,6 +52,11 @@ PLATFORMS = {
         "AVX2": Level("x86_64-linux-gnu.2.28", "x86_64_v3", 2),
         "": Level("x86_64-linux-gnu.2.28", "x86_64", 2),
     },
+    "musllinux_1_2_x86_64": {
+        "AVX-512": Level("x86_64-linux-musl", "x86_64_v4", 4, ("-mprefer-vector-width=512",)),
+        "AVX2": Level("x86_64-linux-musl", "x86_64_v3", 2),
+        "": Level("x86_64-linux-musl", "x86_64", 2),
+    },
     "manylinux_2_28_aarch64": {"NEON": Level("aarch64-linux-gnu.2.28", "generic", 2)},
     "macosx_11_0_arm64": {"NEON": Level("aarch64-macos.11.0", "apple_m1", 2)},
 }
@@ -59,7 +64,8 @@ PLATFORMS = {
 
 def this_platform() -> str:
     """Return the tag of this machine's wheels, which may have no libraries."""
-    system = {"Linux": "manylinux_2_28", "Darwin": "macosx_11_0"}.get(platform.system(), "other")
+    linux = "manylinux_2_28" if platform.libc_ver()[0] == "glibc" else "musllinux_1_2"
+    system = {"Linux": linux, "Darwin": "macosx_11_0"}.get(platform.system(), "other")
     return f"{system}_{platform.machine()}"
 
 
