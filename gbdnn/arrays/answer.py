@@ -207,7 +207,8 @@ def matrix_of(values: np.ndarray, *, nthreads: int = 1) -> gb.Matrix:
             some = slice(start, start + _SCANNED)
             found.append(np.count_nonzero(np.not_equal(values[some], 0, out=present[some])))
 
-    share(nthreads, deque(range(0, len(values), _SCANNED)), find)
+    starts = deque(range(0, len(values), _SCANNED))
+    find(iter(starts)) if len(starts) == 1 else share(nthreads, starts, find)
     entries = int(sum(found))
     if not entries or not dense_pays(values.size, entries):
         return SparseRows.from_array(values).matrix()

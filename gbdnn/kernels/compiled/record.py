@@ -90,7 +90,8 @@ def structure(kind: str) -> np.dtype:
 @cache
 def _type(kind: str, dtype: np.dtype | None) -> tuple[Any, dict[str, Any]]:
     """Return the type of an array of structures, and `passing` for each member."""
-    found = FFI.get(dtype, _any).typeof(f"struct {kind}[]")
+    ffi = _any if dtype is None else FFI[dtype]
+    found = ffi.typeof(f"struct {kind}[]")
     return found, {name: passing(field.type) for name, field in found.item.fields}
 
 
