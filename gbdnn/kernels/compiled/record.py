@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.kernels.compiled.build import DTYPES, declarations
+from gbdnn.kernels.compiled.build import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,13 +23,16 @@ __all__ = ["FFI", "FOLDER", "Record", "address", "constant", "passing", "structu
 FOLDER = Path(__file__).parent / "libraries"
 
 
-def _ffi(dtype: str) -> Any:
-    found: dict[str, Any] = {}
-    exec(declarations(FOLDER, dtype).read_text("utf-8"), found)  # noqa: S102
-    return found["ffi"]
+class _Declarations(dict[np.dtype, Any]):
+    """Declarations by dtype, read at the first use."""
+
+    def __missing__(self, dtype: np.dtype) -> Any:
+        found: dict[str, Any] = {}
+        exec(declarations(FOLDER, dtype.name).read_text("utf-8"), found)  # noqa: S102
+        return self.setdefault(dtype, found["ffi"])  # the same one for all threads
 
 
-FFI = {np.dtype(each): _ffi(each) for each in DTYPES}
+FFI = _Declarations()
 _any = FFI[np.dtype("float32")]
 constant, _cast, _from_buffer, _NULL = _any.integer_const, _any.cast, _any.from_buffer, _any.NULL
 _INTEGERS = {f"{u}int{8 * n}_t": f"i{n} u{n}" for u in ("", "u") for n in (1, 2, 4, 8)}
