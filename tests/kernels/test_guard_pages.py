@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from built import SHAPES, path_of
 
-from gbdnn.kernels.compiled import build
+from gbdnn.kernels.compiled import build, loading
 from gbdnn.runtime.machine import machine
 
 ROOT, TEXT = Path(__file__).parents[2], {"capture_output": True, "text": True}
@@ -34,10 +34,10 @@ def test_no_access_outside_of_arrays(group, dtype, pair_lines, place):
 
 @linux
 @place
-@dtype
-def test_no_access_outside_of_arrays_in_public_calls(dtype, place):
-    """Blocks end with their last line of inputs."""
-    compute(path_of(dtype, SHAPES[0]), dtype, "calls", place, step=1)
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_access_outside_of_memory_in_drawn_calls(step, place):
+    """Blocks, the memory of GraphBLAS, and what compiled code allocates are guarded as well."""
+    compute(loading.FOLDER, "-", "drawn_calls", place, step)
 
 
 @linux
@@ -63,13 +63,17 @@ def test_sanitizers_find_nothing(dtype, pair_lines, checks, tmp_path):
         found = subprocess.run([gcc, "-print-file-name=libasan.so"], **TEXT).stdout.strip()
         environment["LD_PRELOAD"] = found if Path(found).is_file() else pytest.skip("no libasan")
     level = build.PLATFORMS[build.this_platform()][machine().level]
-    library = tmp_path / "kernels.so"
     options = f"-fsanitize={checks}", f"-fno-sanitize-recover={checks}", "-g"
-    command = build.command(level._replace(pair_lines=pair_lines), dtype, library, *options)
-    done = subprocess.run(command, **TEXT, check=False)
-    assert done.returncode == 0, done.stderr
+    for each in build.DTYPES:
+        library = tmp_path / build.file_name(level, each)
+        command = build.command(level._replace(pair_lines=pair_lines), each, library, *options)
+        done = subprocess.run(command, **TEXT, check=False)
+        assert done.returncode == 0, done.stderr
     for group in ("networks", "products", "training"):
+        library = tmp_path / build.file_name(level, dtype)
         compute(library, dtype, group, "anywhere", step=2, **environment)
+    if dtype == "float32":  # both are drawn
+        compute(tmp_path, "-", "drawn_calls", "anywhere", step=2, **environment)
 
 
 def compute(library, dtype, group, place, step, **environment):

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+from training_oracle import Oracle
 
 import gbdnn
 
@@ -45,3 +46,24 @@ def learned(run):
 def same_bits(a, b):
     arrays = ([*learned(run), *(layer.edges for layer in run.layers)] for run in (a, b))
     return len(a.layers) == len(b.layers) and all(map(np.array_equal, *arrays))
+
+
+def oracle(net, **options):
+    return Oracle(
+        [layer.W.to_dense(fill_value=0) for layer in net],
+        [np.broadcast_to(layer.bias, layer.ncols) for layer in net],
+        [layer.clip for layer in net],
+        [layer.activation == "relu" for layer in net],
+        **options,
+    )
+
+
+def orders(inputs, epochs, seed=0):
+    """The documented order of inputs: a permutation per epoch, from seed and epoch."""
+    return [stream(seed, "order", e).permutation(inputs) for e in range(epochs)]
+
+
+def stream(seed, purpose, *numbers):
+    """The documented stream of random numbers for a purpose."""
+    words = (int.from_bytes(each.encode(), "big") for each in ("gbdnn", purpose))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*words, *numbers)))

@@ -66,7 +66,7 @@ class Oracle:
     def step(self, X, y, weights=None):
         losses, dW, db = self.loss_and_gradients(X, y, weights)
         total = np.sqrt(sum((g**2).sum() for g in (*dW, *db)))
-        dW, db = ([g * min(1, self.norm / total) for g in some] for some in (dW, db))
+        dW, db = ([g * min(1, self.norm / max(total, 1e-300)) for g in some] for some in (dW, db))
         self.steps += 1
         layers = len(self.W)
         for n, g in enumerate((*dW, *db)):

@@ -8,8 +8,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_cases import data, learned, network, same_bits
-from training_oracle import Oracle
+from training_cases import data, learned, network, oracle, orders, same_bits, stream
 
 import gbdnn
 from gbdnn import errors, training
@@ -27,27 +26,6 @@ OPTIMIZERS = {
         training.Adam(0.01, weight_decay=0.05), {"optimizer": "adam", "rate": 0.01, "decay": 0.05},
     ),
 }  # fmt: skip
-
-
-def oracle(net, **options):
-    return Oracle(
-        [layer.W.to_dense(fill_value=0) for layer in net],
-        [np.broadcast_to(layer.bias, layer.ncols) for layer in net],
-        [layer.clip for layer in net],
-        [layer.activation == "relu" for layer in net],
-        **options,
-    )
-
-
-def orders(inputs, epochs, seed=0):
-    """The documented order of inputs: a permutation per epoch, from seed and epoch."""
-    return [stream(seed, "order", e).permutation(inputs) for e in range(epochs)]
-
-
-def stream(seed, purpose, *numbers):
-    """The documented stream of random numbers for a purpose."""
-    words = (int.from_bytes(each.encode(), "big") for each in ("gbdnn", purpose))
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*words, *numbers)))
 
 
 # -- one run, against NumPy ---------------------------------------------------------------------

@@ -1,0 +1,75 @@
+"""Whole runs of training, drawn at random, against formulas of PyTorch's optimizers in NumPy."""
+
+import os
+
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from training_cases import data, network, oracle, orders
+
+import gbdnn
+from gbdnn import errors, training
+
+SIZES = (1, 2, 5, 8, 15, 16, 17, 37, 64, 130)
+
+
+def optimizer(random):
+    """An optimizer, and what the oracle calls it."""
+    decay, norm = float(random.choice([0, 0.02])), random.choice([None, 0.2])
+    options = {"weight_decay": decay, "clip_norm": norm}
+    known = {"decay": decay, "norm": norm or np.inf}
+    kind = random.choice(["sgd", "nesterov", "adam"])
+    if kind == "adam":
+        return training.Adam(0.01, **options), known | {"optimizer": "adam", "rate": 0.01}
+    momentum = float(random.choice([0.5, 0.9] if kind == "nesterov" else [0, 0.5, 0.9]))
+    made = training.SGD(0.05, momentum=momentum, nesterov=kind == "nesterov", **options)
+    return made, known | {"optimizer": kind, "momentum": momentum}
+
+
+def check(seed):
+    """Draw a network, data and options; train, and raise if a weight or a loss is wrong."""
+    random = np.random.default_rng(seed)
+    sizes = [int(n) for n in random.choice(SIZES, random.integers(2, 6))]
+    dtype, labels = random.choice(["FP32", "FP64"]), sizes[-1] > 1 and random.random() < 0.6
+    last = "relu" if not labels and random.random() < 0.3 else "identity"
+    clip = random.choice([None, 0.7])
+    net = network(sizes, random.choice([0.1, 0.4, 1.0]), dtype, clip, seed, last)
+    inputs, batch = (int(random.choice(some)) for some in ([1, 9, 33, 200], [1, 7, 16, 64, 500]))
+    batch, epochs = max(batch, inputs // 20), int(random.integers(1, 4))
+    X, y = data(net, inputs, seed, labels)
+    X = X.astype(net.dtype)
+    weights = random.random(inputs) + 0.1 if random.random() < 0.5 else None
+    made, known = optimizer(random)
+    of_all = np.ones(inputs) if weights is None else weights / weights.mean()
+
+    expected, losses = oracle(net, **known), []
+    for order in orders(inputs, epochs, seed):
+        parts = np.split(order, range(batch, inputs, batch))
+        losses += [np.concatenate([expected.step(X[i], y[i], of_all[i]) for i in parts]).mean()]
+    given = [np.asarray, np.asfortranarray, sp.csr_array, gb.Matrix.from_dense][random.integers(4)]
+    try:
+        run = gbdnn.train(
+            net, given(X), y, sample_weight=weights, epochs=epochs, batch_size=batch, seed=seed,
+            optimizer=made, schedule=training.Constant(), nthreads=int(random.choice([1, 3, 8])),
+        )  # fmt: skip
+    except errors.DivergenceError:  # all outputs have become equal
+        return False
+
+    told = f"seed {seed}: {sizes}, {dtype}, {inputs} inputs in {batch}, {made}, clip {clip}"
+    # Adam divides by the root of a small gradient's square: FP32's rounding is magnified.
+    rough = 5e-3 if known["optimizer"] == "adam" else 1e-4
+    within = 1e-9 if dtype == "FP64" else rough
+    for layer, W, b in zip(run.network, expected.W, expected.b, strict=True):
+        assert np.abs(layer.W.to_dense(fill_value=0) - W).max() < within, told
+        assert np.abs(layer.bias - b).max() < within, told
+    found = [record.loss for record in run.history]
+    np.testing.assert_allclose(found, losses, rtol=10 * within, atol=10 * within, err_msg=told)
+    return losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_weights_and_losses_are_those_of_the_oracle(count):
+    """With the first seed in GBDNN_SEED, or 0."""
+    first = int(os.environ.get("GBDNN_SEED", "0"))
+    assert sum(check(seed) for seed in range(first, first + count)) > count / 3
