@@ -111,7 +111,7 @@ static void copy_columns(struct run *run, int64_t b, int64_t offset, int64_t cou
 {
     const real *from = block(run, b);
     real *to = block(run, y) + q;
-    const int32_t *keep = run->keep + b * run->width + offset;
+    const int32_t *keep = run->keep ? run->keep + b * run->width + offset : 0; /* none if all are kept */
     const int64_t *ids = ids_of(run, b);
     int64_t *new_ids = ids_of(run, y) + q;
     if (is_whole(run, b)) {
