@@ -260,3 +260,21 @@ def test_few_inputs_in_little_memory(engine):
         gbdnn.infer(net, X[:1], engine=engine, memory=1 << 16)
     memory = int(re.search(r"pass memory=(\d+) or more", str(caught.value))[1])
     assert gbdnn.infer(net, X[:1], engine=engine, memory=memory).isequal(expected)
+
+
+@THREADS
+def test_a_layer_in_panels_is_not_divided_among_threads(nthreads):
+    """Three inputs remain, whose layers are divided; the second of these has panels."""
+    random = np.random.default_rng(0)
+    first = np.zeros((700, 31))
+    first[0] = 1
+    shapes = [(31, 300, 0.5), (300, 700, 0.1), (700, 100, 0.1), (100, 300, 0.5)]
+    layers = [first, *[np.eye(31)] * 8]
+    layers += [(random.random((n, m)) < d) * random.integers(1, 3, (n, m)) for n, m, d in shapes]
+    X = random.integers(0, 2, (200, 700)).astype(float)
+    X[:, 0] = np.arange(200) % 3
+    Y = np.linalg.multi_dot([X, *layers])
+    found = gbdnn.infer(
+        layers, X, dtype="FP64", engine="fused", deduplicate=True, nthreads=nthreads
+    )
+    assert np.array_equal(found.to_dense(fill_value=0), Y)

@@ -106,8 +106,11 @@ static int64_t shares_of(const struct run *run, int64_t inputs)
 {
     const struct layer *W = run->plan->table + first_layer(run) - run->loaded;
     const bool placed = run->positions && first_layer(run) == run->loaded;
-    if (inputs > run->shares || run->threads == 1 || W->panels > 1 || placed)
+    if (inputs > run->shares || run->threads == 1 || placed)
         return 1;
+    for (int64_t k = 0; k < last_layer(run) - first_layer(run); k++)
+        if (W[k].panels > 1) /* edges sorted by panels cannot be divided */
+            return 1;
     const double work = (double)(W->edges * whole_lines(inputs)) * run->plan->edge_cost;
     int64_t shares = 1;
     while (shares < run->threads && (double)((shares + 1) * (shares + 1)) * HAND_OVER <= work)
