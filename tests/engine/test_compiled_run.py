@@ -266,10 +266,10 @@ def test_few_inputs_in_little_memory(engine):
 def test_a_layer_in_panels_is_not_divided_among_threads(nthreads):
     """Three inputs remain, whose layers are divided; the second of these has panels."""
     random = np.random.default_rng(0)
-    first = np.zeros((700, 31))
+    first = np.zeros((700, 100))
     first[0] = 1
-    shapes = [(31, 300, 0.5), (300, 700, 0.1), (700, 100, 0.1), (100, 300, 0.5)]
-    layers = [first, *[np.eye(31)] * 8]
+    shapes = [(100, 700, 0.5), (700, 300, 0.1), (300, 100, 0.5)]
+    layers = [first, *[np.eye(100)] * 9]
     layers += [(random.random((n, m)) < d) * random.integers(1, 3, (n, m)) for n, m, d in shapes]
     X = random.integers(0, 2, (200, 700)).astype(float)
     X[:, 0] = np.arange(200) % 3
