@@ -2,16 +2,18 @@
 
     python docs/measure.py                    # those that were not measured at this commit
     python docs/measure.py accelerate graph   # these
-    MNIST=DIR python docs/measure.py          # for commands that read MNIST's images
 
-Each file says by which command it was measured. Files are written one by one, so that the same
-command goes on after a stop. Nothing else may run on the machine. ``results.toml`` and
-``scaling/*.json`` are of several machines, and are changed by hand.
+Each file says by which commands it was measured; those with a variable of the environment, such as
+``$GBDNN_DATA``, are skipped if it is not set. Files are written one by one, so that the same
+command goes on after a stop. Nothing else may run on the machine. Files of a machine with more
+cores are not measured here.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -25,9 +27,9 @@ import tables
 
 HERE = Path(__file__).parent
 ORDER = (
-    "accelerate", "real-networks", "training-steps", "graph", "sparse-linear", "single-layers",
-    "training-estimators", "training-wide", "training-structure", "training-accuracy",
-    "after-torch",
+    "side-by-side", "real-networks", "accelerate", "training-steps", "sparse-linear", "graph",
+    "threads", "floor", "after-torch", "single-layers", "larger", "wait-policy",
+    "training-estimators", "challenge", "training-wide", "training-structure", "training-accuracy",
 )  # fmt: skip
 BUSY = 0.5  # load average from which times are not reliable
 PATIENCE = 300  # seconds until the load of the last benchmark is gone
@@ -49,32 +51,47 @@ def output(*command: str) -> str:
     ).stdout.strip()
 
 
+def recorded(name: str) -> dict[str, Any]:
+    """Return a file of results, with its commands."""
+    return tables.read(name) if name in measured.KINDS else tables.reports()[name]
+
+
+def missing(command: str) -> list[str]:
+    """Return the variables in a command that are not set."""
+    return [name for name in re.findall(r"\$(\w+)", command) if name not in os.environ]
+
+
 def measure(name: str) -> None:
-    """Run the command of a file of results, and write the file."""
-    command: str = tables.read(name)["command"]
-    words = [os.environ["MNIST"] if word == "DIR" else word for word in shlex.split(command)]
-    at = words.index("python")
-    settings = dict(word.split("=", 1) for word in words[:at])
-    script = words[at + 1 :]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "found.json")
-        subprocess.run(  # noqa: S603
-            [sys.executable, *script, "--json", str(file)],
-            check=True, cwd=HERE.parent, env=os.environ | settings,
-        )  # fmt: skip
-        found: dict[str, Any] = tables.json.loads(file.read_text())
-    text = measured.toml(name, [found | {"command": command}])
-    (HERE / f"{name}.toml").write_text(text, encoding="utf-8")
+    """Run the commands of a file of results, and write the file."""
+    command: str = recorded(name)["command"]
+    found = []
+    for each in command.split("; "):
+        words = shlex.split(os.path.expandvars(each))
+        at = words.index("python")
+        settings = dict(word.split("=", 1) for word in words[:at])
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "found.json")
+            subprocess.run(  # noqa: S603
+                [sys.executable, *words[at + 1 :], "--json", str(file)],
+                check=True, cwd=HERE.parent, env=os.environ | settings,
+            )  # fmt: skip
+            found.append(json.loads(file.read_text()) | {"command": command})
+    if name in measured.KINDS:
+        text = measured.toml(name, found)
+        (HERE / f"{name}.toml").write_text(text, encoding="utf-8")
+    else:
+        text = json.dumps(found[0], indent=1) + "\n"
+        (HERE / "scaling" / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
     commit = output("git", "rev-parse", "--short=8", "HEAD")
-    wanted = sys.argv[1:] or [each for each in ORDER if tables.read(each)["commit"] != commit]
+    wanted = sys.argv[1:] or [each for each in ORDER if recorded(each)["commit"] != commit]
     for each in wanted:
-        if "DIR" in tables.read(each)["command"] and "MNIST" not in os.environ:
-            print(f"{each}: skipped, MNIST is not set")
+        if names := missing(recorded(each)["command"]):
+            print(f"{each}: skipped, {', '.join(names)} not set")
             continue
         require_quiet()
-        print(f"{each}: {tables.read(each)['command']}", flush=True)
+        print(f"{each}: {recorded(each)['command']}", flush=True)
         measure(each)
         subprocess.run([sys.executable, HERE / "tables.py"], check=True)  # noqa: S603

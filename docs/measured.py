@@ -2,15 +2,13 @@
 
     python docs/measured.py KIND FILE.json ... > docs/KIND.toml
 
-KIND is one of `KINDS`, or ``runs`` (JSON of ``gbdnn challenge`` or `twelve.py`) or
-``beside`` (of `side_by_side.py`), which print lines for ``results.toml``.
+KIND is one of `KINDS`; `measure.py` runs the benchmark, and writes the file.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +20,7 @@ def _real_networks(found: dict[str, Any]) -> list[dict[str, Any]]:
             "network": "features alone: " * cell["features_alone"] + cell["network"],
             "threads": cell["nthreads"],
             "inputs": cell["inputs"],
+            "cold": cell["cold"],
             "density": round(cell["density"], 4),
             "ms": _ms({n: s for n, s in cell["median"].items() if n not in cell["wrong"]}),
             "right": {name: round(share, 5) for name, share in cell["right"].items() if share},
@@ -100,6 +99,49 @@ def _wide(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _challenge(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a cell for each run of `twelve.py`."""
+    cells = []
+    for run in found["cases"]:
+        n, streamed = len(run["seconds"]), ", streamed" * run["streamed"]
+        # With rounds, the network ran once before.
+        of = f"median of {n}" if n > 1 else "second run" if run["rounds"] else "first run"
+        cells.append(
+            {
+                **{key: run["problem"][key] for key in ("neurons", "layers", "inputs")},
+                "weights": "official" if run["problem"]["seed"] is None else "generated",
+                "seconds": round(median(run["seconds"]), 3),
+                "of": of + streamed,
+                "gib": round(run["memory_peak"] / 2**30, 2),
+                "deduplicate": run["deduplicate"],
+            }
+        )
+    return cells
+
+
+def _beside(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a cell for each program of `side_by_side.py`."""
+    programs: dict[str, dict[str, Any]] = {}
+    for row in found["summary"]:
+        name, key = row["program"], {1: "one", 2: "two"}[row["nthreads"]]
+        seconds = [
+            run["seconds"]
+            for run in found["runs"]
+            if (run["program"], run["nthreads"]) == (name, row["nthreads"]) and run["round"] > 0
+        ]
+        sizes = {key: found["problem"][key] for key in ("neurons", "layers", "inputs")}
+        program = programs.setdefault(name, {"program": TITLES.get(name, row["title"]), **sizes})
+        program[key] = _digits(row["seconds_median"], 3)
+        program[f"{key}_range"] = [_digits(min(seconds), 3), _digits(max(seconds), 3)]
+    return list(programs.values())
+
+
+def _floor(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"threads": row["nthreads"], "ratio": _digits(row["ratio"], 3)} for row in found["summary"]
+    ]
+
+
 KINDS = {
     "real-networks": _real_networks,
     "single-layers": _real_networks,
@@ -113,6 +155,10 @@ KINDS = {
     "training-structure": _structure,
     "training-estimators": _estimators,
     "training-wide": _wide,
+    "challenge": _challenge,
+    "side-by-side": _beside,
+    "larger": _beside,
+    "floor": _floor,
 }
 # Programs of `side_by_side.py`; those of gbdnn are calls.
 TITLES = {
@@ -134,7 +180,7 @@ _GENERATIONS = {
     "family 26, model 2": "Zen 5",
 }
 _VERSIONS = "gbdnn python SuiteSparse:GraphBLAS numpy scipy torch torch_geometric onnxruntime"
-_VERSIONS += " openvino sparselab sparseprop"
+_VERSIONS += " openvino mkl sparselab sparseprop deepsparse"
 
 
 def toml(kind: str, reports: list[dict[str, Any]]) -> str:
@@ -162,28 +208,6 @@ def processor(on: dict[str, Any]) -> str:
     return f"{on['processor']} ({'; '.join(about)}), {on['cores']} cores"
 
 
-def run_line(found: dict[str, Any], command: str) -> str:
-    """Return the line of `runs` for a run of `twelve.py` or ``gbdnn challenge``."""
-    problem, seconds = found["problem"], found["seconds"]
-    n = len(seconds)
-    # `twelve.py` with rounds, and ``gbdnn challenge``, have run the network once before.
-    first = n == 1 and not found.get("rounds") and found.get("first_seconds") in (None, *seconds)
-    of = "first run" if first else "second run" if n == 1 else f"median of {n}"
-    run = {
-        **{key: problem[key] for key in ("neurons", "layers", "inputs")},
-        "weights": "official" if problem["seed"] is None else "generated",
-        "threads": found["nthreads"],
-        "seconds": round(median(seconds), 3),
-        "of": of + (", streamed" if found.get("streamed") else ""),
-        **({"gib": round(found["memory_peak"] / 2**30, 2)} if "memory_peak" in found else {}),
-        "deduplicate": found["deduplicate"],
-        "setup": "NAME",
-        "date": found.get("date") or date.today().isoformat(),
-        "command": command,
-    }
-    return f"  {_value(run)},"
-
-
 def run_row(found: dict[str, Any]) -> list[str]:
     """Return a run as a row that `twelve.py` prints."""
     problem, seconds = found["problem"], found["seconds"]
@@ -195,24 +219,6 @@ def run_row(found: dict[str, Any]) -> list[str]:
         f"{found['memory_peak'] / 2**30:.2f}",
         str(found["categories"]),
     ]
-
-
-def beside_lines(found: dict[str, Any]) -> str:
-    """Return the lines of `beside` for the JSON of `side_by_side.py`."""
-    programs: dict[str, dict[str, Any]] = {}
-    for row in found["summary"]:
-        name, key = row["program"], {1: "one", 2: "two"}[row["nthreads"]]
-        seconds = [
-            run["seconds"]
-            for run in found["runs"]
-            if (run["program"], run["nthreads"]) == (name, row["nthreads"]) and run["round"] > 0
-        ]
-        program = programs.setdefault(
-            name, {"group": "NAME", "program": TITLES.get(name, row["title"])}
-        )
-        program[key] = _digits(row["seconds_median"], 3)
-        program[f"{key}_range"] = [_digits(min(seconds), 3), _digits(max(seconds), 3)]
-    return "\n".join(f"  {_value(each)}," for each in programs.values())
 
 
 def _passed(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -240,7 +246,4 @@ def _value(x: Any) -> str:
 if __name__ == "__main__":
     kind, *files = sys.argv[1:]
     reports = [json.loads(Path(name).read_text(encoding="utf-8")) for name in files]
-    if kind in KINDS:
-        print(toml(kind, reports), end="")
-    for report in reports if kind not in KINDS else []:
-        print(beside_lines(report) if kind == "beside" else run_line(report, "COMMAND"))
+    print(toml(kind, reports), end="")

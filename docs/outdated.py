@@ -40,7 +40,6 @@ def later(name: str, facts: dict[str, str]) -> list[str]:
 
 if __name__ == "__main__":
     measured = {file.stem: read(file.stem) for file in sorted(Path(__file__).parent.glob("*.toml"))}
-    measured |= {f"results, {name}": of for name, of in measured.pop("results")["setups"].items()}
     processors = sorted(ROOT.glob("benchmarks/limits/processors/*.json"))
     measured |= {file.name: json.loads(file.read_text()) for file in processors}
     for name, facts in {**measured, **reports()}.items():

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 FOLDER = HERE / "_static"
 SOURCES = {
-    "beside.svg": ["results.toml"],
+    "beside.svg": ["side-by-side.toml"],
     "density.svg": ["real-networks.toml"],
-    "published.svg": ["results.toml", "../benchmarks/published.toml"],
+    "published.svg": ["challenge.toml", "../benchmarks/published.toml"],
 }
 STYLE = {
     "font.size": 9,
@@ -75,8 +75,7 @@ def _read(name: str) -> dict[str, Any]:
 
 def beside() -> Figure:
     """Return the bars of the README: seconds of gbdnn and of other programs on two threads."""
-    found = [each for each in _read("results.toml")["beside"] if each["group"] == "engines"]
-    found.sort(key=lambda each: each["two"])
+    found = sorted(_read("side-by-side.toml")["cells"], key=lambda each: each["two"])
     figure = Figure(figsize=(5.2, 0.5 * len(found) + 0.6), layout="constrained")
     axes = figure.subplots()
     for at, each in enumerate(found):
@@ -110,7 +109,8 @@ def density() -> Figure:
     cells = [
         cell
         for cell in _read("real-networks.toml")["cells"]
-        if not cell["right"] and not cell["network"].startswith("features alone")
+        if not cell["right"] and not cell["cold"]
+        if not cell["network"].startswith("features alone")
     ]
     for axes, threads in zip(figure.subplots(1, 2, sharey=True), (1, 2), strict=True):
         for inputs, (marker, line, color) in looks.items():
@@ -132,9 +132,7 @@ def density() -> Figure:
         axes.set_xlabel("density (% of weights that are nonzero)")
         _ticks(axes, (1, 2, 5, 10, 20, 30, 60), (0.5, 1, 2, 4, 8))
         axes.text(0.9, 0.32, "another program is faster", size=8, color="0.35")
-    figure.axes[0].set_ylabel(
-        "speed relative to the best of\nPyTorch, ONNX Runtime, OpenVINO, LIBXSMM"
-    )
+    figure.axes[0].set_ylabel("speed relative to the best other program")
     handles, _ = figure.axes[0].get_legend_handles_labels()
     faint = {"color": "0.5", "marker": "o", "markersize": 4, "alpha": 0.45, "linewidth": 0}
     handles += [Line2D([], [], label="a network; lines: geometric means", **faint)]
@@ -144,7 +142,7 @@ def density() -> Figure:
 
 def times() -> Figure:
     """Return published times and gbdnn's: a row for CPUs and one for GPUs, a panel per depth."""
-    runs = [run for run in _read("results.toml")["runs"] if run["setup"] == "zen4"]
+    runs = _read("challenge.toml")["cells"]
     figure = Figure(figsize=(9.6, 7), layout="constrained")
     rows = figure.subplots(2, 3, sharex=True, sharey="row")
     for panels, systems, kind in zip(rows, (CPUS, GPUS), ("CPUs", "GPUs"), strict=True):

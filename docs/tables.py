@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 NEURONS, LAYERS = (1024, 4096, 16384, 65536), (120, 480, 1920)
-SETUP = "zen4"  # the machine of the results page
 BFLOAT16 = "openvino_bf16"  # not compared with programs in FP32
 _LEAST = 3  # rounds from which the lowest and the highest speed-up are shown
 _TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
@@ -38,6 +37,7 @@ _NAMES = {
     "torch_autograd": "PyTorch CSR",
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
+    "deepsparse": "DeepSparse",
     "libxsmm": "LIBXSMM",
     "fsspmdm": "LIBXSMM fsspmdm",
     "mkl": "MKL, tiles",
@@ -53,7 +53,6 @@ _NAMES = {
 
 def made() -> dict[str, str]:
     """Return the tables by name."""
-    results = read("results")
     found = reports()
     policies = found.pop("wait-policy")
     threads = list(found.values())
@@ -70,14 +69,14 @@ def made() -> dict[str, str]:
         "training-structure": _structure,
         "training-estimators": _estimators,
         "training-wide": _wide,
+        "challenge": _runs,
+        "side-by-side": _beside,
+        "larger": _larger,
     }
+    beside = read("side-by-side")
     return {
-        "runs": _runs(results["runs"]) + line(results["setups"][SETUP]),
-        "commands": _commands(results),
-        "beside-engines": _beside(_engines(results)) + _setup(results, "engines"),
-        "beside-readme": _beside(_three(_engines(results))) + _setup(results, "engines"),
-        "beside-measured": _setup(results, "engines"),
-        "beside-larger": _larger(results) + _setup(results, "zen3-4096"),
+        "beside-readme": _beside(_three(beside["cells"])) + line(beside),
+        "beside-measured": line(beside),
         "published": _published(),
         "published-sources": _numbered(_sources().values()),
         "scaling": _scaling(threads),
@@ -139,7 +138,7 @@ def _times(ratio: float) -> str:
 def _with_facts(name: str, rows: Callable[[list[dict[str, Any]]], str]) -> str:
     found = read(name)
     versions = [of for of in found["versions"].split(", ") if of.split()[0] not in _UNSHOWN]
-    more = f" {', '.join(versions)}. `python docs/measure.py {name}`"
+    more = f" {', '.join(versions)}." if versions else ""
     return rows(found["cells"]) + line(found).rstrip() + more + "\n"
 
 
@@ -147,10 +146,6 @@ def line(facts: dict[str, Any]) -> str:
     """Return the line below a table: processor, date, commit, and the load average if known."""
     load = "" if facts["load"] == "unknown" else f", load average {facts['load']}"
     return f"\n{facts['processor']}, {facts['date']}, commit {facts['commit']}{load}.\n"
-
-
-def _setup(results: dict[str, Any], group: str) -> str:
-    return line(results["setups"][results["groups"][group]["setup"]])
 
 
 def _grouped(cells: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
@@ -179,22 +174,24 @@ def speed_ups(least: float, most: float, inputs: set[int], threads: int = 2) -> 
         for own, best, _ in [ours_and_best(cell)]
         if cell["threads"] == threads and cell["inputs"] in inputs
         if least < cell["density"] <= most
-        if not cell["right"] and not cell["network"].startswith("features alone")
+        if not cell["right"] and not cell["cold"]
+        if not cell["network"].startswith("features alone")
     ]
 
 
 def _real_networks(cells: list[dict[str, Any]]) -> str:
     """Return gbdnn's ms on two threads, and how much longer the best other program takes."""
-    counts = (1, 32, 1000)
-    head = ["network", *(f"{n:,} input{'s'[: n > 1]}: ms, times" for n in counts)]
+    of = _grouped([each for each in cells if each["threads"] == 2], "network", "inputs", "cold")
+    titles = {(1, False): "1 input", (1, True): "1 input, cold", (32, False): "32 inputs"}
+    titles[1000, False] = "1,000 inputs"
+    counts = {n: name for n, name in titles.items() if n in {key[1:] for key in of}}
     rows = []
-    of = _grouped([cell for cell in cells if cell["threads"] == 2], "network", "inputs")
-    for network in dict.fromkeys(name for name, inputs in of if inputs == 1):
+    for network in dict.fromkeys(name for name, inputs, _ in of if inputs == 1):
         row = [network]
-        for ((own, best, name),) in (map(ours_and_best, of[network, n]) for n in counts):
+        for ((own, best, name),) in (map(ours_and_best, of[network, *n]) for n in counts):
             row.append(f"{short(own)}, {_times(best / own)} {name}")
         rows.append(row)
-    return table(head, rows, left=4)
+    return table(["network", *(f"{name}: ms, times" for name in counts.values())], rows, left=5)
 
 
 def _single_layers(cells: list[dict[str, Any]]) -> str:
@@ -213,7 +210,8 @@ def _single_layers(cells: list[dict[str, Any]]) -> str:
 def _slower(found: dict[str, Any]) -> str:
     """Return the measurements in which another program was faster."""
     rows = []
-    for cell in sorted(found["cells"], key=lambda cell: cell["inputs"]):
+    cells = [cell for cell in found["cells"] if not cell["cold"]]
+    for cell in sorted(cells, key=lambda cell: cell["inputs"]):
         own, best, name = ours_and_best(cell)
         if best < own:
             counts = f"{cell['inputs']:,}", str(cell["threads"])
@@ -354,7 +352,7 @@ def _runs(runs: list[dict[str, Any]]) -> str:
         of = {
             run["deduplicate"]: run
             for run in runs
-            if (run["setup"], run["neurons"], run["layers"]) == (SETUP, neurons, layers)
+            if (run["neurons"], run["layers"]) == (neurons, layers)
         }
         row = [str(neurons), str(layers)]
         for run in (of[False], of[True]):
@@ -363,16 +361,6 @@ def _runs(runs: list[dict[str, Any]]) -> str:
             row += [] if run["deduplicate"] else [f"{run['gib']:.1f}"]
         rows.append([*row, of[False]["of"]])
     return table(head, rows)
-
-
-def _commands(found: dict[str, Any]) -> str:
-    runs = [run for run in found["runs"] if run["setup"] == SETUP]
-    lines = dict.fromkeys(found["commands"][run["command"]].format(**run) for run in runs)
-    return "```sh\n" + "\n".join(lines) + "\n```\n"
-
-
-def _engines(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each for each in found["beside"] if each["group"] == "engines"]
 
 
 def _three(of: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -386,13 +374,10 @@ def _beside(of: list[dict[str, Any]]) -> str:
     return table(["program (FP32)", "2 threads, s", "1 thread, s"], rows)
 
 
-def _larger(found: dict[str, Any]) -> str:
+def _larger(cells: list[dict[str, Any]]) -> str:
     rows = []
-    for group, problem in found["groups"].items():
-        if group == "engines":
-            continue
-        network = "{neurons} x {layers}, {inputs:,}".format(**problem)
-        every, *_ = of = [each for each in found["beside"] if each["group"] == group]
+    for (neurons, layers, inputs), of in _grouped(cells, "neurons", "layers", "inputs").items():
+        network, every = f"{neurons} x {layers}, {inputs:,}", of[0]
         for each in of:
             times = f"{each['two'] / every['two']:.1f}"
             rows.append([network, each["program"], _with_range(each, "two", of), times])

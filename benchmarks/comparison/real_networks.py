@@ -6,9 +6,11 @@
     python benchmarks/comparison/real_networks.py --model model.onnx --programs infer,onnxruntime
 
 gbdnn is compared with PyTorch (dense and CSR weights), ONNX Runtime, OpenVINO (FP32, and bfloat16
-if the processor supports it), LIBXSMM, MKL and Sparse Register Tiling. Each program runs in its own
-process, interleaved with the others. LIBXSMM and Sparse Register Tiling need the path of their
-library in the variables LIBXSMM and SRT. ``--network dlmc-transformer`` has the shapes of DLMC.
+if the processor supports it), DeepSparse, LIBXSMM, MKL and Sparse Register Tiling. Each program
+runs in its own process, interleaved with the others. LIBXSMM and Sparse Register Tiling need the
+path of their library in the variables LIBXSMM and SRT. DeepSparse needs an environment of its own
+(Python 3.11, ``deepsparse==1.8.0``, ``numpy<2``, ``scipy``), whose Python is the variable
+PYTHON_DEEPSPARSE. ``--network dlmc-transformer`` has the shapes of DLMC.
 
 In each round a program is called repeatedly for at least `--at-least` seconds, and its time is the
 median of the calls; ratios compare runs of the same round. All programs except OpenVINO in bfloat16
@@ -85,6 +87,9 @@ def main(
     after_torch: Annotated[
         int, typer.Option(min=0, help="Threads of an operation of PyTorch before each call.")
     ] = 0,
+    cold: Annotated[
+        bool, typer.Option(help="Time one input after other work, too: a sum over 32 MB.")
+    ] = False,
     seed: options.Seed = 0,
     quick: options.Quick = False,
     json_file: options.Json = None,
@@ -109,8 +114,9 @@ def main(
         with tempfile.TemporaryDirectory() as folder:
             _save(problem, model, sizes, Path(folder))
             with PROGRAMS.started(names, found, folder) as able:
-                for size in sizes:
+                for size, is_cold in [*product(sizes, [False]), *[(1, True)] * cold]:
                     asked = {"inputs": size, "at_least": at_least, "torch": after_torch}
+                    asked["cold"] = is_cold
                     keys = product(counts, able)
                     calls = {
                         (name, n): partial(able[name].ask, nthreads=n, **asked) for n, name in keys
@@ -200,7 +206,7 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
             [
                 {
                     f"network, {nthreads} threads": cell["network"],
-                    "inputs": cell["inputs"],
+                    "inputs": f"{cell['inputs']:,}{', cold' * cell['cold']}",
                     **{f"{titles[name]} ms": 1e3 * s for name, s in cell["median"].items()},
                     **{f"times {titles[name]}": times for name, times in cell["times"].items()},
                     "answers": ", ".join(f"{titles[n]} WRONG" for n in cell["wrong"]) or "right",

@@ -8,7 +8,7 @@ Networks that need more than a quarter of the machine's memory are streamed from
 resumed if it is incomplete, and removed after both cases of the network. Features stay in a store
 until all networks with the same number of neurons are done: creating them from 60,000 images takes
 minutes at 65536. Memory is the maximum of the process during the first inference, without pages of
-mapped files. The last lines of the output belong into ``docs/results.toml``.
+mapped files.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def main(
         Path | None, typer.Option(metavar="DIR", help="Folder for stores, up to 16 GB.")
     ] = None,
     check: Annotated[bool, typer.Option(help="Check all categories, which takes long.")] = False,
+    json_file: options.Json = None,
 ) -> None:
     """Measure the missing cases, the smallest networks first."""
     stores = stores or results / "stores"
@@ -80,7 +81,7 @@ def main(
         shutil.rmtree(stores / f"{neurons}x{layers}", ignore_errors=True)
         if not left[neurons]:
             shutil.rmtree(stores / f"features-{neurons}-{inputs}", ignore_errors=True)
-    show(results)
+    show(results, json_file)
 
 
 def _file(results: Path, neurons: int, layers: int, deduplicate: bool) -> Path:
@@ -152,8 +153,8 @@ def _problem(choice: problems.Choice, stores: Path) -> tuple[Problem, bool]:
     return problem, is_streamed
 
 
-def show(results: Path) -> None:
-    """Print a table of all cases, and the lines for the results page."""
+def show(results: Path, json_file: Path | None) -> None:
+    """Print a table of all cases, and write them into one file."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
     import measured
 
@@ -161,9 +162,9 @@ def show(results: Path) -> None:
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
     head = ("network", "inputs", "seconds", "edges/s", "peak GiB", "categories")
     report.table([dict(zip(head, measured.run_row(each), strict=True)) for each in runs])
-    print("", *(measured.run_line(each, "twelve") for each in runs), sep="\n")
-    if any(each["check"] == "FAILED" for each in runs):
-        raise SystemExit("categories are wrong")
+    at = runs[-1] | {"load": max(each["load"] for each in runs)}
+    at["commit"] = ", ".join(dict.fromkeys(each["commit"] for each in runs))
+    report.finish(json_file, at | {"cases": runs}, runs)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from pathlib import Path  # noqa: TC003 -- for those who read the annotations
 from typing import Any
 
 import numpy as np
-from images_to_learn import images
 
 _CHECKED = 1000  # rows of a result that are compared
 
@@ -135,6 +134,8 @@ def random_problem(spec: str, inputs: int, seed: int) -> DenseProblem:
 
 def trained_problem(folder: Path) -> DenseProblem:
     """Return a network that was trained on MNIST's images, and its test images."""
+    from images_to_learn import images  # and with it gbdnn
+
     import gbdnn
     from gbdnn.training import erdos_renyi
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _PACKAGES = "scipy torch torch_geometric sparse_dot_mkl sparselab onnxruntime openvino sparseprop"
+_PACKAGES += " deepsparse"
 
 
 class Program:
@@ -74,11 +75,13 @@ class Programs(dict[str, Program]):
 
         Programs with missing packages are listed in ``found["skipped"]``; the versions of the
         others are stored in ``found["versions"]``. `arguments` are those of `serve`'s function
-        after the name; `environment` are variables to set.
+        after the name; `environment` are variables to set. A variable ``PYTHON_NAME`` is the Python
+        of a program whose packages need an environment of their own.
         """
         skipped, able, started = found.setdefault("skipped", {}), {}, []
         for name in names:
-            command = [sys.executable, self.script, name, *arguments]
+            python = os.environ.get(f"PYTHON_{name.upper()}", sys.executable)
+            command = [python, self.script, name, *arguments]
             started.append(Process(command, environment))
         try:
             for name, each in zip(names, started, strict=True):
