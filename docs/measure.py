@@ -18,7 +18,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,24 @@ import measured
 import tables
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "benchmarks" / "support"))
+import report
+
 ORDER = (
     "side-by-side", "real-networks", "accelerate", "training-steps", "sparse-linear", "graph",
     "threads", "floor", "after-torch", "single-layers", "larger", "wait-policy",
     "training-estimators", "challenge", "training-wide", "training-structure", "training-accuracy",
 )  # fmt: skip
-BUSY = 0.5  # load average from which times are not reliable
-PATIENCE = 300  # seconds until the load of the last benchmark is gone
+BUSY = 0.2  # cores that others use, from which times are not reliable
+PATIENCE = 60  # seconds until the machine is quiet
 
 
 def require_quiet() -> None:
     """Wait until the machine is quiet, and exit if it does not become so."""
-    for _ in range(PATIENCE // 10):
-        if os.getloadavg()[0] < BUSY:
+    for _ in range(PATIENCE // 5):
+        if (busy := report.busy_cores(5)) < BUSY:
             return
-        time.sleep(10)
-    sys.exit(f"load average {os.getloadavg()[0]:.2f}: something else is running")
+    sys.exit(f"{busy} cores are busy: something else is running")
 
 
 def output(*command: str) -> str:

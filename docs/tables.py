@@ -143,8 +143,8 @@ def _with_facts(name: str, rows: Callable[[list[dict[str, Any]]], str]) -> str:
 
 
 def line(facts: dict[str, Any]) -> str:
-    """Return the line below a table: processor, date, commit, and the load average if known."""
-    load = "" if facts["load"] == "unknown" else f", load average {facts['load']}"
+    """Return the line below a table: processor, date, commit, and the load of before if known."""
+    load = "" if facts["load"] == "unknown" else f", load {facts['load']}"
     return f"\n{facts['processor']}, {facts['date']}, commit {facts['commit']}{load}.\n"
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
 
 
 def circumstances() -> dict[str, Any]:
-    """Return machine, versions, environment, load average, date, commit and command."""
+    """Return machine, versions, environment, load, date, commit and command."""
     from gbdnn.challenge.machine import versions
     from gbdnn.runtime.topology import described
 
@@ -55,7 +56,7 @@ def circumstances() -> dict[str, Any]:
         "machine": described() | _processor(),
         "versions": versions(),
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
-        "load": round(os.getloadavg()[0], 2),
+        "load": busy_cores(),
         "date": date.today().isoformat(),
         # A copy of the files, without the folder .git, has its commit in a variable.
         "commit": os.environ.get("GBDNN_COMMIT")
@@ -81,6 +82,22 @@ def _output(*command: object) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def busy_cores(seconds: float = 1.0) -> float:
+    """Return how many cores were busy during this time; the load average where Linux is not.
+
+    A load average contains the minutes before, and with them the last benchmark.
+    """
+    if not Path("/proc/stat").exists():
+        return round(os.getloadavg()[0], 2)
+    ticks = []
+    for pause in (seconds, 0):
+        _, *found = Path("/proc/stat").read_text().partition("\n")[0].split()
+        user, nice, system, _idle, _waiting, *others = map(int, found)
+        ticks.append(user + nice + system + sum(others[:2]))
+        sleep(pause)
+    return round((ticks[1] - ticks[0]) / os.sysconf("SC_CLK_TCK") / seconds, 2)
+
+
 def _processor() -> dict[str, str]:
     """Return family, model and vector instructions, since virtual machines may hide the name."""
     file = Path("/proc/cpuinfo")
@@ -101,7 +118,7 @@ def say_load(found: dict[str, Any]) -> None:
     print(f"{on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB, {on['system']}")
     # Other processes use half a core, or a tenth of all.
     if found["load"] > max(0.5, on["cores"] / 10):
-        print(f"load average {found['load']}: the machine is busy; these times are not reliable")
+        print(f"load {found['load']}: the machine is busy; these times are not reliable")
 
 
 def table(rows: Sequence[dict[str, Any]], *left_out: str) -> None:
