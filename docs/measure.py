@@ -26,7 +26,7 @@ import tables
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks" / "support"))
-import report
+import report  # noqa: E402
 
 ORDER = (
     "side-by-side", "real-networks", "accelerate", "training-steps", "sparse-linear", "graph",
