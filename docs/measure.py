@@ -87,6 +87,7 @@ def measure(name: str) -> None:
 
 if __name__ == "__main__":
     commit = output("git", "rev-parse", "--short=8", "HEAD")
+    os.environ["GBDNN_COMMIT"] = commit  # files that were just measured are not another state
     wanted = sys.argv[1:] or [each for each in ORDER if recorded(each)["commit"] != commit]
     for each in wanted:
         if names := missing(recorded(each)["command"]):

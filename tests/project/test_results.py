@@ -141,9 +141,7 @@ def test_reports_become_files_that_say_where_and_when(docs):
         report | {"rows": [], "machine": on | new, "commit": "def", "load": 1.5},
     ]
     found = tables.tomllib.loads(measured.toml("training-estimators", reports))
-    wanted = (
-        "AMD EPYC (Zen 5; AVX-512, AVX2), 2 cores, 2026-01-02, commit abc, def, load 1.5"
-    )
+    wanted = "AMD EPYC (Zen 5; AVX-512, AVX2), 2 cores, 2026-01-02, commit abc, def, load 1.5"
     assert tables.line(found) == f"\n{wanted}.\n"
     assert found["command"] == "python x.py"
     assert measured.processor(on) == "AMD EPYC (generation not recorded), 2 cores"
