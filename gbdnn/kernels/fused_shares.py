@@ -181,7 +181,7 @@ class FusedSingle:
 
     def __init__(self, table: Callable[[int], Record], infos: Sequence[LayerInfo]) -> None:
         dtype, neurons = infos[0].dtype, max(max(i.shape) for i in infos)
-        self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
+        self._y, self._z = (AlignedBlock(1, neurons, dtype).flat for _ in range(2))
         members = {"layers": len(infos), "neurons": neurons, "Y": self._y, "Z": self._z}
         self._job, self._table = _Job("single", dtype, **members), table
         self._nrows, self._count = infos[0].nrows, 0

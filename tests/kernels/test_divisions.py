@@ -172,3 +172,19 @@ def test_batches(inputs, workers, batch):
     require_division(found[:-1], np.diff(found), inputs)
     assert (np.diff(found) > 0).all()
     assert len(found) == 2 or np.diff(found).min() >= (batch or batches.FEWEST)
+
+
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_no_two_shares_of_a_single_input_write_to_one_cache_line(dtype, density):
+    random = np.random.default_rng(0)
+    layer = gbdnn.Layer(
+        random.random((50, 300)) * (random.random((50, 300)) < density), dtype=dtype
+    )
+    rows = SparseRows.from_matrix(layer.W.dup())
+    single = table.prepare_rows(rows, layer.bias, layer, dense=density == 1)
+    for count in (1, 2, 3, 8):
+        shares = table.single_shares(single, count).array
+        first, ncols = shares["first"], shares["ncols"]
+        assert (first * layer.dtype.itemsize % 64 == 0).all()
+        assert [*(first + ncols)] == [*first[1:], 300]
