@@ -425,3 +425,21 @@ def test_a_record_names_the_block_that_goes_through_layers_together(engine):
     assert sorted(ways) == list(range(len(ways)))
     assert all(way == [(k, way[0][1]) for k in range(3)] for way in ways.values())
     assert sum(way[0][1] for way in ways.values()) == 300
+
+
+def test_options_that_no_layer_uses_are_checked():
+    with pytest.raises(errors.ArgumentError, match="clip"):
+        gbdnn.infer([np.eye(2)], np.eye(2), clip=-1, last_activation="identity")
+
+
+def test_negative_integers_that_fp32_would_round():
+    X = np.array([[-(2**24) - 1, 1]])
+    with pytest.raises(errors.ArgumentError, match="-16777217"):
+        gbdnn.infer([np.eye(2, dtype="f4")], X, last_activation="identity")
+
+
+def test_a_value_of_a_large_matrix_that_is_not_finite():
+    """Its values are looked at by GraphBLAS."""
+    X = gb.Matrix.from_coo([1, 5], [1, 7], np.float32([1, np.nan]), nrows=300, ncols=300)
+    with pytest.raises(errors.ArgumentError, match="row 5, column 7"):
+        gbdnn.infer([np.eye(300, dtype="f4")], X)

@@ -24,7 +24,9 @@ from oracles import case
 
 import gbdnn
 from gbdnn import challenge, errors
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed import BatchStats, Workers, balance
+from gbdnn.distributed.rows import CompactRows
 
 pytest.importorskip("safetensors")
 
@@ -664,3 +666,8 @@ def test_an_asynchronous_client_is_refused():
     client.asynchronous = True
     with pytest.raises(errors.ArgumentError, match="an asynchronous Dask client is not supported"):
         Workers(client)
+
+
+def test_rows_that_are_sent_keep_their_numbers():
+    rows = SparseRows.from_array(np.eye(2))
+    assert CompactRows.of(rows, ids=np.array([3, 1000])).rows().ids.tolist() == [3, 1000]

@@ -467,3 +467,11 @@ def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):
     with pytest.raises(ShapeError, match="layer 2: weights are 3 x 2, not 3 x 3"):
         gbdnn.save(net, tmp_path / "net", "tsv", lossy=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_categories_beside_the_folder_of_the_layers_in_use(tmp_path, monkeypatch):
+    (tmp_path / "neuron64").mkdir()
+    write_categories([3], tmp_path / "neuron64-l120-categories.tsv")
+    monkeypatch.chdir(tmp_path / "neuron64")
+    found = find_categories(".", 64, 120)
+    assert found.resolve() == (tmp_path / "neuron64-l120-categories.tsv").resolve()

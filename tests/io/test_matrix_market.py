@@ -210,3 +210,13 @@ def test_files_of_other_writers(tmp_path, text):
     (tmp_path / "x.mtx").write_text(text)
     X = io.read_features(tmp_path / "x.mtx")
     assert X.to_dense(fill_value=0).tolist() == [[0, 0], [15, 0]]
+
+
+def test_layers_counted_from_zero_or_one(tmp_path):
+    for first in (0, 1):
+        folder = tmp_path / str(first)
+        folder.mkdir()
+        for k in range(2):
+            scipy.io.mmwrite(folder / f"n1-l{first + k}.mtx", np.array([[k + 1.0]]))
+        net = gbdnn.load(folder, "matrix-market")
+        assert [layer.W[0, 0].value for layer in net] == [1, 2]

@@ -563,3 +563,19 @@ def test_a_record_of_a_run_that_cannot_be_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "unlink", refused)
     with pytest.raises(OutputError, match="cannot be written: no"):
         gbdnn.infer_to_store(NET, X, tmp_path / "Y")
+
+
+def test_parts_with_one_value_each(tmp_path):
+    """Each is stored as one value, and their matrix has both."""
+    parts = [gb.Matrix.from_coo([0, 1], [0, 1], value, nrows=2, ncols=2) for value in (1.0, 2.0)]
+    gbdnn.io.write_features(parts, tmp_path / "X")
+    found = gbdnn.io.open_features(tmp_path / "X").matrix()
+    np.testing.assert_array_equal(
+        found.to_dense(fill_value=0), np.vstack([np.eye(2), 2 * np.eye(2)])
+    )
+
+
+def test_a_range_of_stored_rows_that_ends_before_it_begins(tmp_path):
+    gbdnn.io.write_features(X, tmp_path / "X")
+    none = gbdnn.io.open_features(tmp_path / "X")[3:1]
+    assert (none.nrows, none.matrix().shape) == (0, (0, 3))

@@ -8,7 +8,7 @@ from conftest import network
 from oracles import case
 
 import gbdnn
-from gbdnn import Layer, Network
+from gbdnn import Layer, Network, errors
 from gbdnn.training.checkpoint import identity
 
 W = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
@@ -206,3 +206,11 @@ def test_a_network_is_pickled_while_other_threads_use_it():
         vars(layer)["using"] = Using()
     found = pickle.loads(pickle.dumps(net))  # noqa: S301
     np.testing.assert_array_equal(gbdnn.compile(found)(np.eye(3)), gbdnn.compile(net)(np.eye(3)))
+
+
+def test_the_gain_of_equal_negative_weights():
+    """Two of them are beyond FP32, which the sparse kernel must notice."""
+    W = gb.Matrix.from_coo([0, 0, 1, 1], [0, 1, 0, 1], np.float32(-3e38), nrows=2, ncols=2)
+    assert Layer(W).gain == 2 * float(np.float32(3e38))
+    with pytest.raises(errors.NonFiniteError):
+        gbdnn.infer([W], np.ones((1, 2), "f4"), last_activation="identity", engine="sparse")

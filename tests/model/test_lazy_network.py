@@ -180,3 +180,11 @@ def test_lazy_radixnet_in_any_order():
     assert again[30].isequal(full[30])
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lambda k: again[k].isequal(full[k]), reversed(range(40))))
+
+
+def test_reversed_layers_of_a_stored_network_are_sent(tmp_path):
+    """They are sent as a range of the stored layers, which ends before the first one."""
+    square = Network([Layer(np.eye(3) * k) for k in (1, 2, 3)])
+    gbdnn.save(square, tmp_path / "net")
+    turned = gbdnn.load(tmp_path / "net", lazy=True)[::-1]
+    assert turned.source.network() == square[::-1]

@@ -341,6 +341,15 @@ def test_an_adjustment_gets_the_gradient_of_all_weights(batch):
     assert all(seen)
 
 
+def test_a_layer_without_edges_cannot_be_pruned():
+    weights = np.full((2, 3), 0.5), np.zeros((3, 3)), np.full((3, 2), 0.5)
+    layers = [gbdnn.Layer(W, 1.0) for W in weights]
+    X, y = np.random.default_rng(0).random((20, 2)), np.arange(20) % 2
+    pruning = training.MagnitudePruning(0.2, every=1)
+    run = gbdnn.train(layers, X, y, epochs=2, adjustments=pruning)
+    assert [info.edges for info in run.network.infos] == [2, 0, 2]
+
+
 # -- bits ---------------------------------------------------------------------------------------
 
 
