@@ -208,16 +208,19 @@ def _single_layers(cells: list[dict[str, Any]]) -> str:
 
 
 def _slower(found: dict[str, Any]) -> str:
-    """Return the measurements in which another program was faster."""
-    rows = []
+    """Return the measurements in which another program was faster, by number of threads."""
+    rows: dict[tuple[int, str], dict[int, str]] = {}
     cells = [cell for cell in found["cells"] if not cell["cold"]]
     for cell in sorted(cells, key=lambda cell: cell["inputs"]):
         own, best, name = ours_and_best(cell)
         if best < own:
-            counts = f"{cell['inputs']:,}", str(cell["threads"])
-            rows.append([name, cell["network"], *counts, f"{own / best:.2f}"])
-    head = ["faster program", "network", "inputs", "threads", "gbdnn's time / its time"]
-    return table(head, rows, left=2)
+            row = rows.setdefault((cell["inputs"], cell["network"]), {})
+            row[cell["threads"]] = f"{own / best:.2f} {name}"
+    head = ["network", "inputs", "on 1 thread: gbdnn's time / the fastest's", "on 2 threads"]
+    return table(
+        head,
+        [[name, f"{n:,}", row.get(1, ""), row.get(2, "")] for (n, name), row in rows.items()],
+    )
 
 
 def _after_torch(cells: list[dict[str, Any]]) -> str:

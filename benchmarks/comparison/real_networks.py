@@ -114,7 +114,10 @@ def main(
         with tempfile.TemporaryDirectory() as folder:
             _save(problem, model, sizes, Path(folder))
             with PROGRAMS.started(names, found, folder) as able:
-                for size, is_cold in [*product(sizes, [False]), *[(1, True)] * cold]:
+                for size, is_cold in [
+                    *product(sizes, [False]),
+                    *[(1, True)] * (cold and 1 in sizes),
+                ]:
                     asked = {"inputs": size, "at_least": at_least, "torch": after_torch}
                     asked["cold"] = is_cold
                     keys = product(counts, able)

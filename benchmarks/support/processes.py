@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -172,5 +173,6 @@ def _versions() -> dict[str, str]:
     """Return the versions of the imported packages."""
     found = {name: version(name) for name in _PACKAGES.split() if name in sys.modules}
     if "sparse_dot_mkl" in found:
-        found["mkl"] = sys.modules["sparse_dot_mkl"].get_version_string()
+        text = sys.modules["sparse_dot_mkl"].get_version_string()
+        found["mkl"] = re.findall(r"Version ([\d.]+)", text)[0]
     return found
