@@ -91,6 +91,7 @@ def test_a_fault_of_the_compiler_is_reported(tmp_path, monkeypatch):
 
 
 def test_libraries_for_musl_need_only_its_c_library(tmp_path, monkeypatch):
+    pytest.importorskip("ziglang")
     tag = f"musllinux_1_2_{platform.machine()}"
     with monkeypatch.context() as patched:
         patched.setattr(platform, "system", lambda: "Linux")
