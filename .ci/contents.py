@@ -14,7 +14,7 @@ from pathlib import Path
 SOURCE = [
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "pyproject.toml",
     ".ci/run", "benchmarks/README.md", "docs/_static/beside.svg", "docs/conf.py", "docs/index.md",
-    "docs/results.toml",
+    "docs/challenge.toml",
     "benchmarks/published.toml", "gbdnn/py.typed", "notebooks/first_inference.ipynb",
     "tests/support/oracles.py", "tests/test_inference.py",
 ]  # fmt: skip
