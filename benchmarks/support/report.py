@@ -87,15 +87,11 @@ def busy_cores(seconds: float = 1.0) -> float:
 
     A load average contains the minutes before, and with them the last benchmark.
     """
-    if not Path("/proc/stat").exists():
-        return round(os.getloadavg()[0], 2)
-    ticks = []
-    for pause in (seconds, 0):
-        _, *found = Path("/proc/stat").read_text().partition("\n")[0].split()
-        user, nice, system, _idle, _waiting, *others = map(int, found)
-        ticks.append(user + nice + system + sum(others[:2]))
-        sleep(pause)
-    return round((ticks[1] - ticks[0]) / os.sysconf("SC_CLK_TCK") / seconds, 2)
+    from gbdnn.thread_scaling.measure import _others
+
+    busy = _others(0)
+    sleep(seconds)
+    return round(busy(), 2)
 
 
 def _processor() -> dict[str, str]:

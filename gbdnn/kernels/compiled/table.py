@@ -137,15 +137,16 @@ def single_shares(layer: FusedLayer, count: int) -> Record:
     arrays, parts = layer.arrays, np.arange(count + 1) / count
     line = 64 // arrays["weights"].itemsize
     cuts: Any = [None] * (count + 1)
+    ends: Any
     if layer.record.first.dense:
         ends = parts * layer.ncols
     else:
-        edges = np.cumsum(np.bincount(arrays["rows"], minlength=layer.ncols))
-        ends = np.searchsorted(edges, parts * edges[-1])
+        columns, indptr = arrays["rows"], arrays["indptr"]
+        edges = np.cumsum(np.bincount(columns, minlength=layer.ncols))
+        ends = np.searchsorted(edges, parts * len(columns))
     ends = np.minimum(np.rint(ends / line).astype(np.int64) * line, layer.ncols)
     ends[0], ends[-1] = 0, layer.ncols
     if not layer.record.first.dense:
-        columns, indptr = arrays["rows"], arrays["indptr"]
         cuts = np.empty((count + 1, len(indptr) - 1), np.int64)
         before = np.zeros(len(columns) + 1, np.int64)
         for cut, end in zip(cuts, ends, strict=True):
