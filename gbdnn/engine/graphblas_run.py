@@ -106,10 +106,10 @@ class GraphBlasRun:
             width=costs.panel_width(net.neurons, net.dtype.itemsize), ids=ids,
             answer=self._sink.arrays() if is_written else None,
         )  # fmt: skip
-        taken = np.zeros(len(parts.parts), bool)
+        taken = np.zeros(parts.count, bool)
         while not taken.all():
             parts.compute()
-            ended = (parts.parts["ended"] != 0) & ~taken
+            ended = (parts.parts["ended"][: parts.count] != 0) & ~taken
             if not (ended | taken).all() and parts.held <= max(_LEAST_HELD, room // 64):
                 continue
             for at, some in self._taken(parts, np.flatnonzero(ended), ids, k):
@@ -119,7 +119,7 @@ class GraphBlasRun:
             if sum(Y.nbytes for some in found.values() for Y in some) > room // 4:
                 unread = parts.finish_begun()
                 end = int(numbers[unread]) if unread < len(numbers) else end
-                taken = taken[: len(parts.parts)]
+                taken = taken[: parts.count]
         return found, end
 
     def _division(self, layer: Layer, rows: WaitingRows, *, is_sparse: bool) -> _Division:
@@ -184,29 +184,29 @@ class GraphBlasRun:
         """Yield the rows of parts that do not belong to the answer, and add those that do."""
         watch, began, last = self._watch, perf_counter(), len(self._layers)
         watch.kernels.add(parts.kernel.name)
-        some = parts.parts[ended]
+        layers, entries = parts.parts["layer"][ended], parts.parts["entries"][ended]
         for n in ended:
-            k, nrows, alive = parts.parts[["layer", "nrows", "alive"]][n].item()
+            part = parts.parts.all[n]
+            k, alive = part.layer, part.alive
             counts = None if parts.counts is None else parts.counts[n, : k - first]
             inputs = alive if counts is None or k == first else int(counts[0, 0])
-            watch.progress.dropped(first, nrows - inputs)
+            watch.progress.dropped(first, part.nrows - inputs)
             if k > first:
                 seconds = 0 if counts is None else counts[:, 4].sum() / 1e9
                 block = watch.number(), perf_counter() - seconds
                 watch.computed(first, counts, alive, parts.kernel.name, *block)
-        for k in np.unique(some["layer"]).tolist():
+        for k in np.unique(layers).tolist():
             droppable = k < last and self._layers[k].droppable
-            of_layer = (some["layer"] == k) & ((some["entries"] > 0) | (not droppable))
+            of_layer = (layers == k) & ((entries > 0) | (not droppable))
             if not of_layer.any():
                 continue
             if k == last and parts.writes:
-                entries = int(some["entries"][of_layer].sum())
-                self._sink.wrote(entries, parts.rows(ended[of_layer], ids))
+                self._sink.wrote(int(entries[of_layer].sum()), parts.rows(ended[of_layer], ids))
                 continue
             Y = parts.take(ended[of_layer], ids)
             if k == last:
                 self._sink.add(Y)
             else:
                 yield k, Y.without_empty_rows() if droppable else Y
-        seconds = some["reading"].sum() / 1e9
+        seconds = parts.parts["reading"][ended].sum() / 1e9
         watch.progress.spent(reading=seconds, writing=perf_counter() - began)

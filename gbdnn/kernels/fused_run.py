@@ -11,7 +11,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels.blocks import AlignedBlock, scratch
 from gbdnn.kernels.compiled.graphblas import contexts, handle, with_graphblas
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import Record, address, constant, structure
+from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.kernels.together import in_slices
 from gbdnn.runtime.first_use import complete
 
@@ -26,7 +26,6 @@ __all__ = ["CompiledRun", "Piece", "WaitingBlock", "factors"]
 
 SLICE = 30_000_000  # ns of a compiled call, which cannot be interrupted
 SHARED = 64  # most inputs whose layers are divided among threads
-_PARTS = 64  # cache lines per worker and array
 
 _LOG = [constant(name) for name in ("BEFORE", "AFTER", "READING", "COMPUTING", "REST")]
 
@@ -102,13 +101,13 @@ class CompiledRun:
         self.threads, self.width, self._dtype, self._stops = threads, width, dtype, list(stops)
         neurons, slots, windows = max(sizes), blocks * width, len(stops) - 1
         self._memory = AlignedBlock(blocks * neurons, width, dtype)
-        self._state = np.zeros((threads, _PARTS // 8), np.int64)
+        self._state = np.zeros((threads, 8), np.int64)
         self._state[:, 0], self._state[:, 1] = np.arange(blocks - threads, blocks), -1
-        workers = np.zeros(threads, structure("worker"))
-        for n, name in enumerate(("Z", "pool", "found")):
-            workers[name] = address(self._state) + _PARTS * np.arange(threads) + 8 * n
-        self._scratch = [scratch(self._memory.stride) for _ in range(threads)]
-        workers["scratch"] = [address(each) for each in self._scratch]
+        workers = Record("worker", dtype, threads)
+        workers.set_each(
+            Z=self._state, pool=self._state[:, 1:], found=self._state[:, 2:],
+            scratch=[scratch(self._memory.stride) for _ in range(threads)],
+        )  # fmt: skip
         self.counters = np.zeros(constant("COUNTERS"), np.int64)
         self.waiting = np.zeros(windows + 1, np.int64)
         self._heads, unused = np.full(windows + 1, -1), np.arange(blocks)[::-1].copy()

@@ -14,7 +14,7 @@ import numpy as np
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.graphblas import contexts, handle, raise_error, with_graphblas
-from gbdnn.kernels.compiled.record import Record, address, constant, structure
+from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.kernels.together import together
@@ -69,8 +69,10 @@ class Parts:
 
     Attributes
     ----------
-    parts : structured ndarray
+    parts : Record
         The state of each part (``struct row_part``).
+    count : int
+        Number of parts that are computed.
     writes : bool
         Whether the activations after the last layer are in the answer.
     counts : ndarray of int64, shape (parts, layers, 5), optional
@@ -86,23 +88,21 @@ class Parts:
     ) -> None:  # fmt: skip
         dtype, count, is_full = plans[0].info.dtype, len(bounds) - 1, kernel is FULL
         self.kernel, self.writes = kernel, answer is not None
-        self.parts: np.ndarray = np.empty(0, structure("row_part"))
         self._functions, self._plans, self._first = with_graphblas(dtype), plans, first
         self._threads = max(1, min(workers, count))
-        self._contexts = contexts(nthreads // self._threads)
-        self.parts = np.zeros(count, structure("row_part"))
-        self.parts["start"], self.parts["nrows"] = bounds[:-1], np.diff(bounds)
-        self.parts["layer"] = first - 1
+        self._contexts, self.count = contexts(nthreads // self._threads), count
+        self.parts = Record("row_part", dtype, count)
+        self.parts.set_each(start=bounds[:-1], nrows=np.diff(bounds), layer=[first - 1] * count)
         self.counts = np.zeros((count, len(layers), 5), np.int64) if watched else None
         if self.counts is not None:
-            steps = np.arange(count) * self.counts.strides[0]
-            self.parts["counts"] = address(self.counts) + steps
+            self.parts.set_each(counts=self.counts)
         weights: list[Any] = [layer.prepared(kernel.prepare) for layer in layers]
         table = Record.joined([each.record for each in weights])
         table.kept[None] = weights
-        table.array["checked"] = [plan.may_overflow for plan in plans]
-        table.array["droppable"] = [plan.droppable_after for plan in plans]
-        table.array["limit"] = limits
+        table.set_each(
+            checked=[plan.may_overflow for plan in plans],
+            droppable=[plan.droppable_after for plan in plans], limit=limits,
+        )  # fmt: skip
         self._state = np.zeros(constant("STATES"), np.int64)
         values, present = answer or (None, None)
         self._run = Record(
@@ -116,8 +116,8 @@ class Parts:
         self._run.kept[None] = X
 
     def __del__(self) -> None:
-        if len(self.parts):
-            self._functions.free_parts(self.parts, len(self.parts))
+        if hasattr(self, "parts"):
+            self._functions.free_parts(self.parts, len(self.parts.all))
 
     def compute(self) -> None:
         """Take the parts further, for a tenth of a second."""
@@ -126,10 +126,10 @@ class Parts:
 
     def finish_begun(self) -> int:
         """Read no part beyond those that were begun; return the first row that is not read."""
-        count = int(np.flatnonzero(self.parts["layer"] >= self._first)[-1]) + 1
-        self._run.set(count=count, room=np.inf)
-        self.parts = self.parts[:count]
-        return int(self.parts["start"][-1] + self.parts["nrows"][-1])
+        self.count = int(np.flatnonzero(self.parts["layer"] >= self._first)[-1]) + 1
+        self._run.set(count=self.count, room=np.inf)
+        last = self.parts.all[self.count - 1]
+        return int(last.start + last.nrows)
 
     @property
     def held(self) -> int:
@@ -141,10 +141,10 @@ class Parts:
 
         ``ids`` are those of all rows. The parts are empty afterwards.
         """
-        parts, k = self.parts[which], int(self.parts["layer"][which[0]]) - self._first
+        parts, k = self.parts, self.parts.all[which[0]].layer - self._first
         info = self._plans[k - 1].info if k else self._plans[0].info
-        rows = np.concatenate(([0], np.cumsum(parts["nrows"])))
-        starts = np.concatenate(([0], np.cumsum(parts["entries"])))
+        rows = np.concatenate(([0], np.cumsum(parts["nrows"][which])))
+        starts = np.concatenate(([0], np.cumsum(parts["entries"][which])))
         indptr = np.zeros(rows[-1] + 1, np.uint64)
         columns, values = np.empty(starts[-1], np.uint64), np.empty(starts[-1], info.dtype)
         self._state[:] = 0
@@ -160,10 +160,8 @@ class Parts:
 
     def rows(self, which: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the ids of the rows of parts; ``ids`` are those of all rows."""
-        parts = self.parts[which]
-        ends = parts["start"] + parts["nrows"]
-        some = [ids[a:b] for a, b in zip(parts["start"], ends, strict=True)]
-        return np.concatenate(some)
+        parts = [self.parts.all[n] for n in which]
+        return np.concatenate([ids[part.start : part.start + part.nrows] for part in parts])
 
     def _raise_error(self) -> None:
         error = int(self._state[constant("FAILED")])

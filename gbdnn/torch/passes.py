@@ -26,7 +26,7 @@ import torch
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import Record, address, constant
+from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.kernels.steps import SHARE_LINES
 from gbdnn.kernels.together import together
 from gbdnn.kernels.trainable import Pattern
@@ -142,15 +142,6 @@ def _taken(kept: list[Any], dtype: torch.dtype, *shape: int) -> torch.Tensor:
     return torch.from_numpy(part).view(shape)
 
 
-def _completed(record: Record, **members: Any) -> np.ndarray:
-    """Return a copy of structures with a value of each for some members."""
-    # NumPy copies structures member by member.
-    found = record.array.view(np.int64).copy().view(record.array.dtype)
-    for name, values in members.items():
-        found[name] = values
-    return found
-
-
 class _Plan:
     """What calls with a number of inputs have in common.
 
@@ -173,12 +164,12 @@ class _Plan:
         )
         self.threads, self._compiled, self._kept = threads, required(dtype), layers[0].kept
         limits = np.array([[-np.inf, np.nan], [0, np.nan]], dtype)  # infinity has a gradient
-        low = address(limits) + np.array(relu, np.int64) * limits.strides[0]
+        of_layers = [limits[int(is_relu)] for is_relu in relu]
         self._forward = Record.joined([e.forward_record() for e in layers])
         self._backward = Record.joined([e.backward_record(limits) for e in layers])
         self._edges = Record.joined([e.edge_record(e.cuts(threads)) for e in layers])
-        self._forward.array["limits"], self._backward.array["limits"][1:] = low, low[:-1]
-        self._backward.array["masked"] = [0, *relu[:-1]]
+        self._forward.set_each(limits=of_layers)
+        self._backward.set_each(limits=[limits[0], *of_layers[:-1]], masked=[0, *relu[:-1]])
         self._zeros = np.zeros(5, dtype)
         self._job = Record(
             "steps", dtype, layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
@@ -201,11 +192,10 @@ class _Plan:
     ) -> None:
         """Run passes that read and write rows, and the blocks at the addresses `Y`."""
         state = np.zeros(17, np.int64)  # the barrier, and whether the run was stopped
-        others |= {"Y_blocks": Y, "barrier": state[:16], "stopped": state[16:]}
-        job = _completed(
-            self._job, passes=passes, X=rows.data_ptr(), row_stride=rows.stride(0),
+        job = self._job.copy(
+            passes=passes, X=rows.data_ptr(), row_stride=rows.stride(0),
             column_stride=rows.stride(1), out=out.data_ptr(), out_stride=out.shape[1],
-            **{name: address(array) for name, array in others.items()},
+            Y_blocks=Y, barrier=state[:16], stopped=state[16:], **others,
         )  # fmt: skip
         together(self.threads, self._compiled.steps, job, all_needed=True)
 
@@ -244,12 +234,12 @@ class _Plan:
             x = x.new_zeros(self.batch, 1)
         weights, bias = self._ordered(values), [b if b is None else b.contiguous() for b in biases]
         if self.batch:
-            layers = _completed(
-                self._forward, weights=_addresses(weights), bias_step=[b is not None for b in bias],
-                bias=[address(self._zeros) if b is None else b.data_ptr() for b in bias],
+            layers = self._forward.copy().set_each(
+                weights=_addresses(weights), bias_step=[b is not None for b in bias],
+                bias=[self._zeros if b is None else b.data_ptr() for b in bias],
             )  # fmt: skip
             Y = [inputs.data_ptr() + self._inputs_at, last.data_ptr() + self._outputs_at]
-            self._run(_FORWARD, x, out, np.hstack(Y), forward=layers, edges=self._edges.array)
+            self._run(_FORWARD, x, out, np.hstack(Y), forward=layers, edges=self._edges)
         return out, inputs
 
     def backward(
@@ -261,14 +251,15 @@ class _Plan:
         make = d.new_empty if self.batch else d.new_zeros
         dw, db = [make(n) for n, *_ in self.orders], [make(n) for n in self.sizes[1:]]
         if self.batch:
-            weights, transposed = self._ordered(values), scratch.data_ptr() + self._transposed_at
+            weights = self._ordered(values)
+            transposed = (scratch.data_ptr() + self._transposed_at).tolist()
             D = scratch.data_ptr() + self._gradients_at
             Y = np.hstack([inputs.data_ptr() + self._inputs_at, D[:, -1:]])  # which is not read
             self._run(
                 _BACKWARD | (constant("INPUT_GRADIENT") if needs_dx else 0), d, dx, Y, D_blocks=D,
-                backward=_completed(self._backward, weights=transposed),
-                edges=_completed(
-                    self._edges, weights=_addresses(weights), transposed=transposed,
+                backward=self._backward.copy().set_each(weights=transposed),
+                edges=self._edges.copy().set_each(
+                    weights=_addresses(weights), transposed=transposed,
                     gradient=_addresses(dw), bias_gradient=_addresses(db),
                 ),
             )  # fmt: skip

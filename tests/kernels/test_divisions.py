@@ -57,11 +57,11 @@ def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
     made.W[:, 1::2] = made.W[:, : ncols // 2 * 2 : 2]
     layer = network([made])[0]
     whole = FUSED.prepare(layer, None, None)
-    records, first = table.shares(whole, count).array, whole.record.first
-    records = records[records["ncols"] > 0]
-    is_dense, firsts = first.dense, (records["places"] - whole.record.array["places"]) // 4
-    require_division(firsts, records["ncols"], ncols)
-    assert records["edges"].sum() == (11 * ncols if is_dense else layer.edges)
+    shares = [share for share in table.shares(whole, count).all if share.ncols]
+    is_dense = whole.record.first.dense
+    firsts = np.array([share.places - whole.record.first.places for share in shares])
+    require_division(firsts, [share.ncols for share in shares], ncols)
+    assert sum(share.edges for share in shares) == (11 * ncols if is_dense else layer.edges)
     assert is_dense or not whole.arrays["pairs"][firsts[firsts > 0] - 1].any()
 
 
@@ -184,7 +184,7 @@ def test_no_two_shares_of_a_single_input_write_to_one_cache_line(neurons, dtype,
     rows = SparseRows.from_matrix(layer.W.dup())
     single = table.prepare_rows(rows, layer.bias, layer, dense=density == 1)
     for count in (1, 2, 3, 8):
-        shares = table.single_shares(single, count).array
+        shares = table.single_shares(single, count)
         first, ncols = shares["first"], shares["ncols"]
         assert (first[ncols > 0] * layer.dtype.itemsize % 64 == 0).all()
         assert [*(first + ncols)] == [*first[1:], neurons]

@@ -31,10 +31,11 @@ def test_a_record_keeps_its_arrays_and_records():
 def test_structures_are_copied_one_after_the_other():
     two = Record("layer", REAL, 2, nrows=3, weights=np.ones(2, REAL))
     found = Record.joined([Record("layer", REAL), two])
-    np.testing.assert_array_equal(found.array["nrows"], [0, 3, 0])
+    np.testing.assert_array_equal(found["nrows"], [0, 3, 0])
     assert found.all[1].weights[1] == 1
-    found.array["edges"] = 4, 5, 6
-    assert [each.edges for each in found.all] == [4, 5, 6]
+    found.set_each(edges=(4, 5, 6), weights=[two.kept["weights"]] * 3)
+    np.testing.assert_array_equal(found["edges"], [4, 5, 6])
+    assert [layer.weights[1] for layer in found.all] == [1, 1, 1]
 
 
 def weights(array):

@@ -18,7 +18,7 @@ from gbdnn.kernels.compiled.build import declarations
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["FFI", "FOLDER", "Record", "address", "constant", "passing", "structure", "untyped"]
+__all__ = ["FFI", "FOLDER", "Record", "address", "constant", "passing", "untyped"]
 
 FOLDER = Path(__file__).parent / "libraries"
 
@@ -43,9 +43,9 @@ _KINDS = _INTEGERS | {"float": "f4", "double": "f8", "uint8_t": "u1 b1"}
 def passing(kind: Any) -> Callable[[Any], Any] | None:
     """Return a function to what C receives where it has a type; None if that is not a pointer.
 
-    It takes a Record, a pointer, None, or an array of matching dtype, which is contiguous if it is
-    one-dimensional; the strides of others are passed, too. The caller keeps the array as long as
-    C uses it.
+    It takes a Record, a pointer, an address, None, or an array of matching dtype, which is
+    contiguous if it is one-dimensional; the strides of others are passed, too. The caller keeps the
+    array as long as C uses it.
     """
     if kind.kind != "pointer":
         return None
@@ -63,6 +63,8 @@ def passing(kind: Any) -> Callable[[Any], Any] | None:
                 return _cast(kind, value.ctypes.data)
         if isinstance(value, Record):
             return value.c
+        if isinstance(value, int):
+            return _cast(kind, value)
         return _NULL if value is None else value
 
     return passed
@@ -79,15 +81,6 @@ def address(array: np.ndarray) -> int:
     It takes a quarter of the time of ``array.ctypes``.
     """
     return int(_cast("uintptr_t", _from_buffer(array)))
-
-
-@cache
-def structure(kind: str) -> np.dtype:
-    """Return a structured dtype for structures, whose members are numbers and addresses."""
-    fields = _any.typeof(f"struct {kind}").fields
-    formats = ["f8" if field.type.cname == "double" else "i8" for _, field in fields]
-    offsets = [field.offset for _, field in fields]
-    return np.dtype({"names": [n for n, _ in fields], "formats": formats, "offsets": offsets})
 
 
 @cache
@@ -123,7 +116,7 @@ class Record:
     first : cffi structure
         The first one.
     kept : dict
-        What the members that are no integers were set to.
+        What the members that are pointers were set to.
     """
 
     def __init__(self, kind: str, dtype: np.dtype | None, size: int = 1, /, **members: Any) -> None:
@@ -137,16 +130,22 @@ class Record:
     def set(self, **members: Any) -> None:
         """Set members of the first structure."""
         for name, value in members.items():
-            if type(value) is not int:
-                self.kept[name] = value
-                passed = self._passing[name]
-                value = value if passed is None else passed(value)
+            passed = self._passing[name]
+            if passed is not None:
+                self.kept[name], value = value, passed(value)
             setattr(self.first, name, value)
 
-    @property
-    def array(self) -> np.ndarray:
-        """The structures as an array of `structure`."""
-        return np.frombuffer(_any.buffer(self.all), structure(self.kind))
+    def set_each(self, **members: Any) -> Record:
+        """Set members of all structures, to a value each; return the record."""
+        for name, values in members.items():
+            self.kept[name], passed = values, self._passing[name]
+            for one, value in zip(self.all, values, strict=True):
+                setattr(one, name, value if passed is None else passed(value))
+        return self
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a member of all structures, which is a number."""
+        return np.array([getattr(one, name) for one in self.all])
 
     @classmethod
     def joined(cls, records: Sequence[Record]) -> Record:

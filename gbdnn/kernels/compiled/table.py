@@ -227,5 +227,5 @@ def layer_table(
     """
     none = Record("layer", dtype)
     found = Record.joined([none if layer is None else layer.record for layer in layers])
-    found.array["counted"], found.array["checked"] = list(droppable), list(checked)
+    found.set_each(counted=droppable, checked=checked)
     return found
