@@ -56,7 +56,8 @@ class Clocks:
         """Compute instead of `gbdnn.kernels.together.in_slices`."""
         began = perf_counter()
         # Each core would have the second block of its thread in a cache of its own.
-        record.kept["workers"]["Z"] = record.kept["workers"]["Z"][0]
+        for worker in record.kept["workers"].all:
+            worker.Z = record.kept["workers"].first.Z
         clocks = self.clocks[:threads]
         status = required(dtype).run_virtual(record, clocks, self.spent)
         self.called += perf_counter() - began
@@ -70,7 +71,7 @@ class Clocks:
             parts, count = job.kept["parts"], job.first.count
             for n in range(count):
                 start = perf_counter()
-                job.set(parts=parts[n:], count=1, slice=1 << 40)
+                job.set(parts=parts.all + n, count=1, slice=1 << 40)
                 function(job, together.ALONE)
                 clocks[np.argmin(clocks)] += 1e9 * (perf_counter() - start)
             job.set(parts=parts, count=count)

@@ -91,13 +91,11 @@ class Steps:
         self._share = SHARE_LINES * lanes
         shares = -(-self.batch // self._share)
         width = min(self._share, -(-self.batch // lanes) * lanes)
-        self._blocks = [
-            [AlignedBlock(size, width, self.dtype) for size in sizes] for _ in range(shares)
-        ]
-        self._gradients = [
-            [*(AlignedBlock(size, width, self.dtype) for size in sizes[1:-1]), blocks[-1]]
-            for blocks in self._blocks
-        ]
+        self._starts = np.cumsum([0, *sizes[:-1]])
+        self._Y, self._D, self._Z = (
+            AlignedBlock(shares * size, width, self.dtype)
+            for size in (self._starts[-1], self._starts[-1], sizes[-1])
+        )
         self._records = [
             Record.joined([layer.forward_record() for layer in self.layers]),
             Record.joined([
@@ -108,9 +106,6 @@ class Steps:
         self._edge_records = Record.joined([
             layer.edge_record(layer.cuts(self.nthreads)) for layer in self.layers
         ])  # fmt: skip
-        self._y = np.array([[y.whole.ctypes.data for y in row] for row in self._blocks], np.int64)
-        D = [[0, *(d.whole.ctypes.data for d in row)] for row in self._gradients]
-        self._d = np.array(D, np.int64)
         self._limits = self.layers[-1].limits
         self._constants = np.array(getattr(self._rule, "constants", (0,) * 5), self.dtype)
         self._barrier = np.zeros(16, np.int64)
@@ -145,7 +140,8 @@ class Steps:
             "steps", self.dtype, layers=len(self.layers), forward=self._records[0],
             backward=self._records[1], edges=self._edge_records,
             share_lines=self._share * self.dtype.itemsize // 64,
-            stride=self._blocks[0][0].stride, Y_blocks=self._y, D_blocks=self._d,
+            stride=self._Y.stride, starts=self._starts, Y=self._Y.whole, D=self._D.whole,
+            Z=self._Z.whole,
             limits=self._limits, batch=self.batch, count=count, X=X,
             row_stride=X.strides[0] // X.itemsize, column_stride=X.strides[1] // X.itemsize,
             indices=indices, targets=targets, sample_weights=weights,
@@ -184,7 +180,7 @@ class Steps:
     ) -> np.ndarray | None:
         """Replace the outputs by the gradient of a loss in NumPy; return its `hits`."""
         targets, count = targets[indices], len(indices)
-        outputs = [blocks[-1].array for blocks in self._blocks]
+        outputs = self._of_shares(self._Y, len(self.layers))
         Y = np.concatenate(outputs, axis=1).T[:count].copy()
         found, D = self._loss.losses(Y, targets), self._loss.gradient(Y, targets)
         hits = self._loss.hits(Y, targets) if hasattr(self._loss, "hits") else None
@@ -206,23 +202,31 @@ class Steps:
             block[:, : some.shape[1]], block[:, some.shape[1] :] = some, 0
         return hits
 
+    def _of_shares(self, blocks: AlignedBlock, k: int) -> np.ndarray:
+        """Return the blocks of all shares before layer k, or after the last one."""
+        if k == len(self.layers):
+            return self._Z.array.reshape(-1, self.layers[-1].ncols, self._Z.width)
+        of_shares = blocks.array.reshape(-1, self._starts[-1], blocks.width)
+        return of_shares[:, self._starts[k] : self._starts[k + 1]]
+
     def gradient(self, k: int) -> np.ndarray:
         """Return the gradient of the last minibatch for all possible weights of layer k.
 
         Its shape is (ncols, nrows).
         """
         left, found = self._last, np.zeros((self.layers[k].ncols, self.layers[k].nrows), self.dtype)
-        for Y, D in zip(self._blocks, self._gradients, strict=True):
+        of_layer = self._of_shares(self._Y, k), self._of_shares(self._D, k + 1)
+        for Y, D in zip(*of_layer, strict=True):
             inputs = min(left, self._share)
             if inputs > 0:
-                found += D[k].array[:, :inputs] @ Y[k].array[:, :inputs].T
+                found += D[:, :inputs] @ Y[:, :inputs].T
             left -= inputs
         return found
 
     def first_not_finite(self) -> int:
         """Return the first layer with non-finite activations, or else gradients; or -1."""
         for k in range(len(self.layers) - 1):
-            if not all(np.isfinite(row[k + 1].array).all() for row in self._blocks):
+            if not np.isfinite(self._of_shares(self._Y, k + 1)).all():
                 return k
         for k, layer in enumerate(self.layers):
             if not (np.isfinite(layer.gradient).all() and np.isfinite(layer.bias_gradient).all()):

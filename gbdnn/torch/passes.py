@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -149,7 +149,8 @@ class _Plan:
     input of the share; those of a share follow each other in memory:
 
         inputs    of all layers                            (shares, neurons of inputs, stride)
-        scratch   gradients of all activations             (shares, neurons, stride)
+        scratch   gradients of these                       (shares, neurons of inputs, stride)
+                  gradients of the outputs                 (shares, outputs, stride)
                   the transposed weights of all layers     (edges)
     """
 
@@ -174,37 +175,35 @@ class _Plan:
         self._job = Record(
             "steps", dtype, layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
             stride=self.stride, threads=threads, indices=np.arange(batch), constants=self._zeros,
-            limits=limits,
+            limits=limits, starts=np.cumsum([0, *self.sizes[:-1]]),
         )  # fmt: skip
-        # Offsets in bytes: of blocks, by share and layer, and of transposed weights, by layer.
-        share, starts = np.arange(self.shares)[:, np.newaxis], np.cumsum([0, *self.sizes])
-        row = self.stride * size
-        self._inputs_at = (share * starts[-2] + starts[:-2]) * row
-        self._outputs_at = share * self.sizes[-1] * row
-        self._gradients_at = (share * starts[-1] + starts[:-1]) * row
-        edges = np.cumsum([0, *(e.nedges for e in layers)])
-        self._gradients = int(self.shares * starts[-1] * self.stride)  # numbers
-        self._scratch = self._gradients + int(edges[-1])
-        self._transposed_at = (self._gradients + edges[:-1]) * size
+        # Numbers in the scratch before the gradients of outputs, and each layer's weights.
+        self._inner, self._gradients = (
+            self.shares * sum(sizes) * self.stride for sizes in (self.sizes[:-1], self.sizes)
+        )
+        edges = accumulate((e.nedges for e in layers), initial=self._gradients)
+        *self._transposed_at, self._scratch = edges
 
-    def _run(
-        self, passes: int, rows: torch.Tensor, out: torch.Tensor, Y: np.ndarray, **others: Any
-    ) -> None:
-        """Run passes that read and write rows, and the blocks at the addresses `Y`."""
+    def _run(self, passes: int, rows: torch.Tensor, out: torch.Tensor, **others: Any) -> None:
+        """Run passes that read and write rows."""
         state = np.zeros(17, np.int64)  # the barrier, and whether the run was stopped
         job = self._job.copy(
             passes=passes, X=rows.data_ptr(), row_stride=rows.stride(0),
             column_stride=rows.stride(1), out=out.data_ptr(), out_stride=out.shape[1],
-            Y_blocks=Y, barrier=state[:16], stopped=state[16:], **others,
+            barrier=state[:16], stopped=state[16:], **others,
         )  # fmt: skip
         together(self.threads, self._compiled.steps, job, all_needed=True)
 
     def dense_gradient(self, k: int, inputs: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
         """Return the gradient of all possible weights of layer k from the blocks of a pass."""
-        starts, numbers = np.cumsum([0, *self.sizes]), np.arange(self.batch)
+        starts, numbers = [*accumulate(self.sizes, initial=0)], np.arange(self.batch)
         share = SHARE_LINES * 64 // scratch.itemsize
         places = torch.from_numpy(numbers // share * self.stride + numbers % share)
-        gradients = scratch[: self._gradients].view(self.shares, starts[-1], self.stride)
+        parts = scratch[: self._inner], scratch[self._inner : self._gradients]
+        sizes = starts[-2], self.sizes[-1]
+        gradients = torch.cat(
+            [x.view(self.shares, n, self.stride) for x, n in zip(parts, sizes, strict=True)], 1
+        )
         Y, D = (
             x[:, starts[at] : starts[at + 1]].movedim(1, 0).flatten(1).index_select(1, places)
             for x, at in ((inputs, k), (gradients, k + 1))
@@ -238,8 +237,8 @@ class _Plan:
                 weights=_addresses(weights), bias_step=[b is not None for b in bias],
                 bias=[self._zeros if b is None else b.data_ptr() for b in bias],
             )  # fmt: skip
-            Y = [inputs.data_ptr() + self._inputs_at, last.data_ptr() + self._outputs_at]
-            self._run(_FORWARD, x, out, np.hstack(Y), forward=layers, edges=self._edges)
+            Y, Z = _addresses([inputs, last])
+            self._run(_FORWARD, x, out, Y=Y, Z=Z, forward=layers, edges=self._edges)
         return out, inputs
 
     def backward(
@@ -251,12 +250,11 @@ class _Plan:
         make = d.new_empty if self.batch else d.new_zeros
         dw, db = [make(n) for n, *_ in self.orders], [make(n) for n in self.sizes[1:]]
         if self.batch:
-            weights = self._ordered(values)
-            transposed = (scratch.data_ptr() + self._transposed_at).tolist()
-            D = scratch.data_ptr() + self._gradients_at
-            Y = np.hstack([inputs.data_ptr() + self._inputs_at, D[:, -1:]])  # which is not read
+            weights, D, size = self._ordered(values), scratch.data_ptr(), scratch.itemsize
+            transposed = [D + at * size for at in self._transposed_at]
             self._run(
-                _BACKWARD | (constant("INPUT_GRADIENT") if needs_dx else 0), d, dx, Y, D_blocks=D,
+                _BACKWARD | (constant("INPUT_GRADIENT") if needs_dx else 0), d, dx,
+                Y=inputs.data_ptr(), D=D, Z=D + self._inner * size,
                 backward=self._backward.copy().set_each(weights=transposed),
                 edges=self._edges.copy().set_each(
                     weights=_addresses(weights), transposed=transposed,

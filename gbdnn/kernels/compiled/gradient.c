@@ -201,9 +201,8 @@ bool compute_gradient(const struct steps *job, int64_t k, int64_t thread, int64_
     const struct edges W = job->edges[k];
     const int64_t first = W.cuts[thread], last = W.cuts[thread + 1], stride = job->stride;
     for (int64_t line = 0; line < lines; line += job->share_lines) {
-        real *const *blocks = job->Y_blocks + line / job->share_lines * (job->layers + 1);
-        real *const *gradients = job->D_blocks + (blocks - job->Y_blocks);
-        const real *Y = blocks[k], *D = gradients[k + 1];
+        const int64_t share = line / job->share_lines;
+        const real *Y = block_of(job, job->Y, share, k), *D = block_of(job, job->D, share, k + 1);
         const int64_t inputs = least(lines - line, job->share_lines) * LANES;
         const bool add = line > 0;
         for (int64_t j = first; j < last; j++) {

@@ -69,7 +69,15 @@ bool any_infinite(const real *z, int64_t count);
 bool compute_single(const struct layer *layer, const uint32_t *active, int64_t actives, const real *y,
                     real *z);
 
-/* Training steps. Replace outputs Z of `count` of the `inputs` of a minibatch, from `first` of the
+/* Training steps. A share's block before layer k, among those in Y or D, or after the last layer. */
+INLINED real *block_of(const struct steps *job, real *blocks, int64_t share, int64_t k)
+{
+    const int64_t n = job->layers, outputs = job->edges[n - 1].ncols;
+    real *const first = k < n ? blocks : job->Z;
+    return first + job->stride * (k < n ? share * job->starts[n] + job->starts[k] : share * outputs);
+}
+
+/* Replace outputs Z of `count` of the `inputs` of a minibatch, from `first` of the
    call on, by the gradient of their losses. */
 void compute_losses(const struct steps *job, int64_t first, int64_t count, int64_t inputs, real *Z);
 

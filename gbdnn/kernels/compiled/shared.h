@@ -214,8 +214,9 @@ struct steps {
     int64_t share_lines, stride, loss, optimizer, threads, passes;
     int64_t row_stride, column_stride;  // of X
     const void *targets;  // labels as int64_t, or a number per output
-    real *const *Y_blocks;
-    real *const *D_blocks;
+    const int64_t *starts;  // of each layer, number of neurons before the layers below it
+    real *Y, *D;  // blocks of activations before each layer, and of their gradients, share after share
+    real *Z;  // blocks after the last layer: activations, then their gradients
     const int64_t *indices;
     int64_t *barrier, *stopped;
     const real *limits, *X, *sample_weights;

@@ -17,30 +17,40 @@ threads stop before the update and leave the weights of the previous step. */
 /* Inputs of a minibatch that a thread computes together: at most a share. */
 struct part {
     int64_t first, count;  // of the call
-    real *const *Y, *const *D;  // blocks before each layer, and after the last one
-    int64_t skip;  // inputs of the blocks before the first one
+    int64_t share, skip;  // its share, and inputs of the blocks before the first one
 };
+
+/* A part's activations, and their gradients, before layer k. */
+static real *Y_of(const struct steps *job, const struct part x, int64_t k)
+{
+    return block_of(job, job->Y, x.share, k) + x.skip;
+}
+
+static real *D_of(const struct steps *job, const struct part x, int64_t k)
+{
+    return block_of(job, job->D, x.share, k) + x.skip;
+}
 
 /* Y = X^T: rows of X to a block. */
 static void read_rows(const struct steps *job, const struct part x, real *Y, int64_t neurons)
 {
     from_dense(job->X, job->row_stride, job->column_stride, job->indices + x.first, x.count, 0,
-               Y + x.skip, job->stride, neurons);
+               Y, job->stride, neurons);
 }
 
 /* out = Y^T: a block to rows. */
 static void write_rows(const struct steps *job, const struct part x, const real *Y, int64_t neurons)
 {
-    to_dense(Y + x.skip, job->stride, neurons, job->indices + x.first, x.count, job->out,
+    to_dense(Y, job->stride, neurons, job->indices + x.first, x.count, job->out,
              job->out_stride, 0);
 }
 
 static void forward(const struct steps *job, const struct part x)
 {
-    read_rows(job, x, x.Y[0], job->edges[0].nrows);
+    read_rows(job, x, Y_of(job, x, 0), job->edges[0].nrows);
     for (int64_t k = 0; k < job->layers; k++) {
-        real *Z = x.Y[k + 1] + x.skip;
-        const struct strip block = {x.Y[k] + x.skip, Z, job->stride, 0, 0, Z};
+        real *Z = Y_of(job, x, k + 1);
+        const struct strip block = {Y_of(job, x, k), Z, job->stride, 0, 0, Z};
         compute_layer(job->forward + k, block, x.count);
         /* What pads the last cache line counts in gradients: 0 times a 0 of D, not infinity. */
         for (int64_t j = 0; x.count % LANES && j < job->edges[k].ncols; j++)
@@ -48,7 +58,7 @@ static void forward(const struct steps *job, const struct part x)
                 Z[j * job->stride + q] = 0;
     }
     if (job->passes & OUTPUT)
-        write_rows(job, x, x.Y[job->layers], job->edges[job->layers - 1].ncols);
+        write_rows(job, x, Y_of(job, x, job->layers), job->edges[job->layers - 1].ncols);
 }
 
 /* The first layer whose input's gradient is computed. */
@@ -58,14 +68,14 @@ static void backward(const struct steps *job, const struct part x)
 {
     const int64_t layers = job->layers;
     if (job->passes & OUTPUT_GRADIENT)
-        read_rows(job, x, x.D[layers], job->edges[layers - 1].ncols);
+        read_rows(job, x, D_of(job, x, layers), job->edges[layers - 1].ncols);
     for (int64_t k = layers - 1; k >= lowest(job); k--) {
-        const real *D = x.D[k + 1] + x.skip, *Y = x.Y[k] + x.skip;
-        const struct strip block = {D, x.D[k] + x.skip, job->stride, 0, 0, Y};
+        const real *D = D_of(job, x, k + 1), *Y = Y_of(job, x, k);
+        const struct strip block = {D, D_of(job, x, k), job->stride, 0, 0, Y};
         compute_layer(job->backward + k, block, x.count);
     }
     if (job->passes & INPUT_GRADIENT)
-        write_rows(job, x, x.D[0], job->edges[0].nrows);
+        write_rows(job, x, D_of(job, x, 0), job->edges[0].nrows);
 }
 
 /* Compute this thread's inputs of a minibatch. */
@@ -77,14 +87,13 @@ static void by_inputs(const struct steps *job, int64_t step, int64_t inputs, int
     while (line < last) {
         const int64_t share = line / share_lines, start = line % share_lines;
         const int64_t some = least(last - line, share_lines - start);
-        const int64_t blocks = share * (job->layers + 1);
         const struct part x = {
-            step * job->batch + line * LANES, least(inputs - line * LANES, some * LANES),
-            job->Y_blocks + blocks, job->D_blocks + blocks, start * LANES};
+            step * job->batch + line * LANES, least(inputs - line * LANES, some * LANES), share,
+            start * LANES};
         if (job->passes & FORWARD)
             forward(job, x);
         if (job->passes & LOSS_GRADIENT)
-            compute_losses(job, x.first, x.count, inputs, x.Y[job->layers] + x.skip);
+            compute_losses(job, x.first, x.count, inputs, Y_of(job, x, job->layers));
         if (job->passes & BACKWARD)
             backward(job, x);
         line += some;
