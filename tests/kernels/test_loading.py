@@ -3,6 +3,7 @@
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -68,9 +69,9 @@ def test_only_missing_libraries_are_compiled(tmp_path, monkeypatch):
     def compiled(command, **_):
         commands.append(command)
         Path(command[-1]).touch()
-        return build.subprocess.CompletedProcess(command, 0)
+        return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr(build.subprocess, "run", compiled)
+    monkeypatch.setattr(subprocess, "run", compiled)
     made = build.build(tmp_path / "new", levels)
     assert len(commands) == 2
     assert len(made) == 4  # with the declarations
@@ -170,7 +171,7 @@ def test_declarations_are_made_without_a_build(tmp_path):
     shutil.copytree(ROOT / "gbdnn", tmp_path / "gbdnn", ignore=ignored)
     folder = tmp_path / "gbdnn" / "kernels" / "compiled"
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {COPIED.strip()}"
-    for file in (folder / "libraries").glob("*.declarations"):
+    for file in (folder / "libraries").glob("*.pickle"):
         file.unlink()
     done = python(code, tmp_path)
     assert ".so" in done.stdout, done.stderr

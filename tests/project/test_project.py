@@ -105,7 +105,7 @@ def test_calls_in_the_readmes_table_run():
 
 # What is imported under another name than it is installed by, or comes with another package.
 INSTALLED_BY = {
-    "graphblas": "python-graphblas", "sklearn": "scikit-learn",
+    "_cffi_backend": "cffi", "graphblas": "python-graphblas", "sklearn": "scikit-learn",
     "suitesparse_graphblas": "suitesparse-graphblas",
 }  # fmt: skip
 

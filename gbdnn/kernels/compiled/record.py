@@ -7,10 +7,12 @@ with FP32 arrays cannot be passed to code for FP64.
 
 from __future__ import annotations
 
+import pickle
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import _cffi_backend
 import numpy as np
 
 from gbdnn.kernels.compiled.build import declarations
@@ -27,9 +29,9 @@ class _Declarations(dict[np.dtype, Any]):
     """Declarations by dtype, read at the first use."""
 
     def __missing__(self, dtype: np.dtype) -> Any:
-        found: dict[str, Any] = {}
-        exec(declarations(FOLDER, dtype.name).read_text("utf-8"), found)  # noqa: S102
-        return self.setdefault(dtype, found["ffi"])  # the same one for all threads
+        arguments = pickle.loads(declarations(FOLDER, dtype.name).read_bytes())  # noqa: S301
+        ffi = _cffi_backend.FFI("declarations", **arguments)  # as the module that cffi writes
+        return self.setdefault(dtype, ffi)  # the same one for all threads
 
 
 FFI = _Declarations()
