@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from covering import covering
 from hypothesis import settings
+from patches import eager, narrow, regrouped, reordered, uncompiled
 
 import gbdnn
-from gbdnn.kernels import costs
 from gbdnn.kernels.compiled import loading
 from gbdnn.runtime import machine as machine_module
 from gbdnn.runtime.first_use import gb
@@ -63,36 +63,6 @@ def pytest_collection_modifyitems(items):
         for k, item in enumerate(combinations):
             if k not in quick:
                 item.add_marker("slow")
-
-
-def regrouped(patch):
-    """Inputs are regrouped between windows, even in shallow networks with dense features."""
-    patch.setattr("gbdnn.engine.plan.fits_shallow", lambda *_: False)
-
-
-def narrow(patch):
-    """Blocks of few inputs, which are regrouped after every layer; the dead are dropped at once."""
-    regrouped(patch)
-    patch.setattr("gbdnn.engine.run.is_stop", lambda *_, **__: True)
-    patch.setattr(costs, "panel_width", lambda *_: 16)
-    patch.setattr(costs, "block_rows", lambda *_: 40)
-    patch.setattr(costs, "fused_width", lambda *_: 16)
-    patch.setattr(costs, "MOVE_ROW", 0.0)
-    patch.setattr(costs, "MOVE_FULL", 0.0)
-
-
-def reordered(patch):
-    patch.setattr(costs, "reordering_pays", lambda _: True)
-
-
-def eager(patch):
-    """The sparse kernel looks cheap in the middle of a block's way, and dear at its start."""
-    patch.setattr(costs, "sparse_layer", lambda inputs, entries, *_: 1e3 * (entries > inputs * 9))
-
-
-def uncompiled(patch):
-    """There are no compiled kernels for the processor."""
-    patch.setattr(machine_module, "_current", machine_module.machine()._replace(level=""))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ pytest.importorskip("safetensors")
 import drawn
 
 ROOT = Path(__file__).parents[1]
-QUICK, PARTS, MANY = 120, 4, 3000
+QUICK, PARTS, MANY = 160, 4, 3000
 # Kernels of training and of graphs, and what builds the compiled ones.
 OTHERS = ("build", "dense_product", "gather", "ranges", "steps", "trainable")
 
@@ -29,6 +29,13 @@ def test_answers_are_those_of_the_oracle(part, tmp_path):
     deaths = [layers for *_, layers in met]
     assert deaths.count(0) > 2
     assert deaths.count(3) > 0, "inputs of no draw die in many layers while others live"
+
+
+@pytest.mark.parametrize("count", [80, pytest.param(5000, marks=pytest.mark.slow)])
+def test_an_answer_has_the_same_bits_however_it_is_divided(count):
+    """With the first seed in GBDNN_SEED, or 0."""
+    first = int(os.environ.get("GBDNN_SEED", "0"))
+    assert sum(drawn.check_bits(seed) for seed in range(first, first + count)) > count / 2
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """infer against the dense FP64 oracle: values and pattern, over a table of networks."""
 
-import itertools
 import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -10,39 +9,11 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import assert_answer, network
-from covering import covering
-from oracles import Case, Dense, case, dyadic
+from conftest import network
+from oracles import case
 
 import gbdnn
 from gbdnn import errors
-
-BIASES = ["zero", "negative", "positive", "negative vector", "positive vector", "mixed vector"]
-SHAPES = [(24, 24, 24, 24), (24, 40, 7, 20), (5, 20, 60, 90), (30, 20)]
-
-
-def combinations(**values):
-    """Few combinations, in which every pair of values stands."""
-    rows = [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
-    return [rows[k] for k in covering(rows)]
-
-
-TABLE = combinations(dtype=["FP32", "FP64"], rule=["all", "entries"], bias=BIASES,
-    activation=["relu", "identity"], clip=[None, 1.5])  # fmt: skip
-ROUGH = combinations(dtype=["FP32", "FP64"], rule=["all", "entries"], bias=BIASES)
-
-
-@pytest.mark.parametrize(
-    ("table", "given"),
-    [(TABLE, {}), (ROUGH, {"exact": False, "sizes": (50, 60, 70, 40)})],
-    ids=["exact", "within rounding"],
-)
-def test_table(infer, table, given):
-    for each in table:
-        options = each | given
-        dtype = options.pop("dtype")
-        expected = case(3, density=0.2, **options)
-        assert_answer(infer(network(expected.layers, dtype), expected.X), expected, dtype)
 
 
 def stored(net, path):
@@ -104,76 +75,6 @@ def test_no_result_is_a_negative_zero(infer, bias, dtype):
     for Y in (together, np.stack([run(x) for x in X]), infer([layer], X).to_dense(fill_value=0)):
         assert not np.signbit(Y[Y == 0]).any()
     np.testing.assert_array_equal(together, np.stack([run(x) for x in X]))
-
-
-def test_shapes(infer):
-    for sizes, inputs in itertools.product(SHAPES, [1, 15, 16, 17, 33]):
-        random = np.random.default_rng(inputs)
-        layers = [
-            Dense(dyadic(random, shape, 0.4, low=-8), -0.0625, clip=4.0)
-            for shape in itertools.pairwise(sizes)
-        ]
-        X = dyadic(random, (inputs, sizes[0]), 0.7, low=1, high=32)
-        assert_answer(infer(network(layers), X), Case(layers, X))
-
-
-def test_layers_may_differ_in_everything(infer):
-    parts = [
-        case(1, rule="entries", bias="positive vector", clip=None, sizes=(24, 30)),
-        case(2, rule="all", bias="mixed vector", activation="identity", clip=1.0, sizes=(30, 9)),
-        case(3, rule="all", bias="negative", clip=3.0, sizes=(9, 16)),
-    ]
-    layers = [part.layers[0] for part in parts]
-    X = dyadic(np.random.default_rng(9), (50, 24), 0.3)
-    assert_answer(infer(network(layers), X), Case(layers, X))
-
-
-def test_a_sum_that_cancels_is_an_entry_under_entries(infer):
-    W = np.array([[1.0, 1.0], [-1.0, 0.0]])
-    X = np.array([[2.0, 2.0], [0.0, 0.0]])
-    Y = infer([W], X, bias=0.5, bias_rule="entries")
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), [[0.5, 2.5], [0, 0]])
-
-
-def test_entries_follow_the_stored_pattern_without_stored_zeros(infer):
-    # A stored zero, in the weights or in the features, is no path.
-    W = gb.Matrix.from_coo([0, 1], [0, 1], [0.0, 1.0], nrows=2, ncols=2)
-    X = gb.Matrix.from_coo([0, 0, 1, 1], [0, 1, 0, 1], [3.0, -0.0, 0.0, 4.0], nrows=2, ncols=2)
-    Y = infer([W], X, bias=0.5, bias_rule="entries")
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), [[0, 0], [0, 4.5]])
-
-
-def unchanged(X, before):
-    if isinstance(X, gb.Matrix | gb.core.matrix.TransposedMatrix):
-        kept = X.isequal(before, check_dtype=True)
-        return kept and (X.ss.format == before.ss.format if isinstance(X, gb.Matrix) else True)
-    if sp.issparse(X):
-        return type(X) is type(before) and X.nnz == before.nnz and not (before != X).nnz
-    return np.array_equal(X, before)
-
-
-MAKERS = {
-    "graphblas": lambda A: gb.Matrix.from_dense(A, missing_value=0),
-    "graphblas with zeros": gb.Matrix.from_dense,
-    "graphblas column-wise": lambda A: gb.Matrix.ss.import_fullc(np.asfortranarray(A)),
-    "graphblas transposed": lambda A: gb.Matrix.from_dense(A.T.copy(), missing_value=0).T,
-    "scipy csr_array": sp.csr_array, "scipy csc_matrix": sp.csc_matrix,
-    "scipy coo_array": sp.coo_array, "scipy lil_array": sp.lil_array, "numpy": np.array,
-    "numpy Fortran": np.asfortranarray, "numpy strided": lambda A: np.repeat(A, 2, axis=1)[:, ::2],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("make_weights", MAKERS.values(), ids=MAKERS.keys())
-@pytest.mark.parametrize("make_features", MAKERS.values(), ids=MAKERS.keys())
-def test_input_kinds(make_weights, make_features):
-    expected = case(11, bias="mixed vector")
-    X = make_features(expected.X)
-    before = make_features(expected.X)
-    Ws = [make_weights(layer.W) for layer in expected.layers]
-    biases = [layer.b for layer in expected.layers]
-    Y = gbdnn.infer(Ws, X, bias=biases, clip=expected.layers[0].clip)
-    assert_answer(Y, expected, "FP64")
-    assert unchanged(X, before)
 
 
 @pytest.fixture(scope="module")
@@ -377,12 +278,6 @@ def test_zero_layers_give_the_features_anew(infer, dtype):
         assert Y.dtype == (dtype or "FP64")
         assert Y.nvals == 2
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), X.to_dense(fill_value=0))
-
-
-def test_no_inputs_give_no_rows(infer):
-    Y = infer([np.eye(3)], np.zeros((0, 3)))
-    assert Y.shape == (0, 3)
-    assert gbdnn.categories(Y).size == 0
 
 
 def test_the_calls_of_graphblas_are_fp32():

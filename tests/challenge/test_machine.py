@@ -3,7 +3,7 @@
 import re
 
 import numpy as np
-from conftest import uncompiled
+from patches import uncompiled
 
 import gbdnn
 from gbdnn.challenge.machine import compiled_kernels

@@ -1,7 +1,6 @@
 """The fused kernel's compiled run: any number of threads, slices, interrupts and memory."""
 
 import gc
-import itertools
 import re
 import signal
 import threading
@@ -10,8 +9,8 @@ import weakref
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import narrow
 from networks import converging
+from patches import narrow
 
 import gbdnn
 from gbdnn import errors
@@ -21,59 +20,11 @@ from gbdnn.kernels import fused_run, together
 THREADS = pytest.mark.parametrize("nthreads", [1, 3, 8])
 
 
-def random_case(seed):
-    """Return a network of up to 40 layers of different kinds, and features with equal rows."""
-    random = np.random.default_rng(seed)
-    widest, depth = int(random.choice([5, 40, 200])), int(random.integers(1, 40))
-    sizes = [int(random.integers(1, widest + 1)) for _ in range(depth + 1)]
-    if seed % 2:
-        sizes = [widest] * (depth + 1)
-    density, layers = random.choice([0.1, 0.5, 1.0]), []
-    for shape in itertools.pairwise(sizes):
-        W = random.normal(0.1, 2, shape) / np.sqrt(density * shape[0])
-        layers.append((W * (random.random(shape) < density)).astype("f4"))
-    bias, clip = float(random.choice([-0.3, -0.05, 0.0, 0.1])), random.choice([None, 32.0])
-    net = gbdnn.Network(layers, bias=bias, bias_rule="all", clip=clip)
-    inputs = int(random.choice([3, 70, 500, 1500]))
-    X = random.random((inputs, sizes[0])) * (random.random((inputs, sizes[0])) < 0.3)
-    return net, X[random.integers(0, max(1, inputs // 3), inputs)].astype("f4")
-
-
 @pytest.fixture(params=[1000, 30_000_000], ids=["short slices", "whole"])
 def slices(request, monkeypatch):
     """Nanoseconds after which the caller's thread returns to Python while helpers go on."""
     monkeypatch.setattr(fused_run, "SLICE", request.param)
     return request.param
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_equal_bits_on_any_number_of_threads(seed, slices):
-    net, X = random_case(seed)
-    features = X if seed % 3 else sp.csr_array(X)
-    expected = gbdnn.infer(net, features, engine="fused", deduplicate=False, nthreads=1)
-    for nthreads in (2, 3, 8, 17):
-        for deduplicate in ("auto", True, False):
-            options = {"engine": "fused", "nthreads": nthreads, "deduplicate": deduplicate}
-            for _ in range(3):
-                assert gbdnn.infer(net, features, **options).isequal(expected)
-
-
-@THREADS
-@pytest.mark.parametrize("is_dense", [True, False])
-def test_rows_are_read_as_blocks_become_free(nthreads, is_dense, slices, monkeypatch):
-    """Of 200 inputs, few fit the memory; the answer is made in parts."""
-    narrow(monkeypatch)
-    net, X = converging()
-    features = X if is_dense else sp.csr_array(X)
-    for deduplicate in (True, False):
-        options = {"engine": "fused", "deduplicate": deduplicate}
-        whole, records = gbdnn.infer(net, features, **options), []
-        memory = 4 * nthreads * 16 * 4 * max(map(max, (info.shape for info in net.infos))) + (
-            1 << 15
-        )
-        options |= {"memory": memory, "nthreads": nthreads, "callback": records.append}
-        assert gbdnn.infer(net, features, **options).isequal(whole)
-        assert len({record.block for record in records if record.layer == 0}) > 1
 
 
 @THREADS
@@ -116,7 +67,7 @@ class Interrupted(BaseException):
 def test_an_exception_between_two_slices_ends_the_run(nthreads, monkeypatch):
     """Helpers leave; the threads are used again; the next calls work."""
     monkeypatch.setattr(fused_run, "SLICE", 1000)
-    net, X = random_case(3)
+    net, X = converging(1500, 30)
     expected = gbdnn.infer(net, X, engine="fused", nthreads=nthreads)
     own, count = threading.get_ident(), [0]
 
@@ -150,7 +101,7 @@ def test_an_exception_between_two_slices_ends_the_run(nthreads, monkeypatch):
 
 
 def test_a_callback_that_raises():
-    net, X = random_case(5)
+    net, X = converging(1500, 30)
 
     def fail(_):
         raise KeyError("stop")
@@ -163,7 +114,7 @@ def test_a_callback_that_raises():
 
 def test_callers_at_once():
     """Each call has threads of its own."""
-    net, X = random_case(7)
+    net, X = converging(1500, 30)
     expected = gbdnn.infer(net, X, engine="fused", nthreads=1)
     found = []
 

@@ -31,31 +31,6 @@ def test_hypersparse_matrices_and_pending_work():
         assert gbdnn.infer(NET, given).isequal(expected)
 
 
-DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("own", ["FP32", pytest.param("FP64", marks=pytest.mark.slow)])
-def test_rows_of_any_dtype(dtype, own):
-    """Read where they are, or converted: the same values."""
-    random = np.random.default_rng(5)
-    low = 0 if dtype[0] in "?u" else -3
-    D = ((random.random((70, 90)) < 0.04) * random.integers(low, 4, (70, 90))).astype(dtype)
-    W = random.integers(-2, 3, (90, 90))
-    rows, columns = np.nonzero(D)
-    held = gb.Matrix.from_coo(rows, columns, D[rows, columns], nrows=70, ncols=90)
-    held_too = held.dup()
-    held_too.ss.config["format"] = "by_col"
-    iso = gb.Matrix.from_coo(rows, columns, D.dtype.type(1), nrows=70, ncols=90)
-    given = [(X, D) for X in (held, held_too, held.T.new().T, sp.csr_array(D), sp.coo_array(D))]
-    for X, dense in [*given, (iso, D != 0)]:
-        expected = np.maximum(np.maximum(dense.astype("f8") @ W, 0) @ W, 0)
-        assert 0.1 < (expected > 0).mean() < 0.9
-        for engine in ("sparse", "full", "fused"):
-            Y = gbdnn.infer([W] * 2, X, engine=engine, dtype=own, callback=lambda _: None)
-            np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
-
-
 @pytest.mark.parametrize("engine", ["auto", "sparse", "full", "fused"])
 def test_features_of_a_store_are_cast(engine, tmp_path):
     for dtype in ("FP32", "FP64"):

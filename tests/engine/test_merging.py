@@ -2,28 +2,12 @@
 
 import numpy as np
 import pytest
-from conftest import narrow, network, reordered
-from hypothesis import given
-from networks import ANY, converging, problems
+from networks import converging
+from patches import narrow
 
 import gbdnn
 
 ENGINES = pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
-
-
-@pytest.mark.pairwise
-@pytest.mark.parametrize("engine", ["full", "fused", "sparse", "auto"])
-@pytest.mark.parametrize("nthreads", [1, 3])
-@pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])
-@pytest.mark.parametrize("deduplicate", [True, "auto"])
-def test_bitwise_the_same_as_without(engine, nthreads, patches, deduplicate, monkeypatch):
-    for patch in patches:
-        patch(monkeypatch)
-    net, X = converging()
-    plain = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, deduplicate=False)
-    assert 0 < len(gbdnn.categories(plain)) < len(X)
-    Y = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, deduplicate=deduplicate)
-    assert Y.isequal(plain)
 
 
 @ENGINES
@@ -42,22 +26,6 @@ def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
         else:
             assert table["distinct"].tolist() == live[False]
     assert live[True] == live[False]
-
-
-@ENGINES
-def test_records_of_layers_whose_dead_inputs_a_later_one_revives(engine):
-    rng = np.random.default_rng(0)
-    W = [(rng.random((30, 30)) < 0.2) * rng.integers(-4, 5, (30, 30)) / 4 for _ in range(3)]
-    Y = (rng.random((90, 30)) < 0.1) * np.arange(1.0, 31)
-    layers = [gbdnn.Layer(w, b, bias_rule="all") for w, b in zip(W, (-4, -4, 0.5), strict=True)]
-    stats, expected = [], []
-    gbdnn.infer(layers, Y, engine=engine, callback=stats.append)
-    for layer, w in zip(layers, W, strict=True):
-        Y = np.maximum(Y @ w + layer.bias, 0)
-        expected.append((np.count_nonzero(Y.any(axis=1)), np.count_nonzero(Y)))
-    assert 0 < expected[0][0] < 90
-    table = gbdnn.per_layer(stats)
-    assert [*zip(table["alive"], table["entries"], strict=True)] == expected
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
@@ -106,16 +74,6 @@ def test_inputs_that_are_equal_in_the_sample_alone(engine, neurons, monkeypatch)
     left = gbdnn.per_layer(stats)["inputs"][1]
     assert left == 50 or (engine == "fused" and 50 < left <= 60)  # compared with the first found
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
-
-
-@ANY
-@given(problems())
-def test_any_network(problem):
-    layers, X = problem
-    net, X = network(layers), np.repeat(X, 3, axis=0)
-    for engine in ("full", "fused", "sparse"):
-        plain = gbdnn.infer(net, X, engine=engine, deduplicate=False)
-        assert gbdnn.infer(net, X, engine=engine, deduplicate=True).isequal(plain)
 
 
 @ENGINES

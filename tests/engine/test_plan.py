@@ -5,9 +5,10 @@ from functools import partial
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import network, uncompiled
+from conftest import network
 from networks import converging, pruned
 from oracles import case
+from patches import uncompiled
 
 import gbdnn
 from gbdnn import errors

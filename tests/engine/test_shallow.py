@@ -8,14 +8,14 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import network, regrouped, uncompiled
-from networks import as_iso, pruned
+from conftest import network
+from networks import pruned
 from oracles import Dense, dense_inference
+from patches import uncompiled
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.engine import sizes as choice
-from gbdnn.kernels import costs, fused_run, fused_shares
+from gbdnn.kernels import costs, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.sparse import SparseWeights
@@ -35,62 +35,6 @@ MIXED = pruned((50, 97, 33, 120, 10), (0.05, 0.9, 0.3, 0.6))
 def close(found, expected, dtype="FP32"):
     scale = max(1.0, np.abs(expected).max(initial=0))
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
-
-
-@pytest.mark.pairwise
-@BOTH
-@pytest.mark.parametrize("count", [1, 2, 7, 16, 33, 64, 65, 100, 500])
-@pytest.mark.parametrize(
-    ("sizes", "densities"),
-    [
-        ((50, 97, 33, 120, 10), (0.05, 0.9, 0.3, 0.6)),
-        ((31, 10), (0.2,)),
-        ((31, 10), (1.0,)),
-        ((1, 1), (1.0,)),
-        ((784, 128, 128, 10), (0.6,)),
-        ((7, 300, 3), (0.0, 0.5)),
-    ],
-)
-def test_values(dtype, count, sizes, densities):
-    layers, X = pruned(sizes, densities), inputs(count, sizes[0])
-    net, expected = network(layers, dtype), dense_inference(layers, X)
-    assert np.count_nonzero(expected)
-    Y = gbdnn.infer(net, X, engine="fused", nthreads=2)
-    close(Y.to_dense(fill_value=0), expected, dtype)
-    assert Y.dtype == dtype
-    assert (Y.to_coo()[2] != 0).all()
-    close(gbdnn.compile(net)(X), expected, dtype)
-
-
-@BOTH
-@pytest.mark.parametrize("layers", [MIXED, [*map(as_iso, MIXED)]], ids=["distinct", "iso"])
-def test_the_same_bits_however_many_inputs_and_threads(layers, dtype, monkeypatch):
-    """In a block of any width, alone, and regrouped; neurons in their own order."""
-    net = network(layers, dtype)
-    X = inputs(300, 50)
-    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
-    run = gbdnn.compile(net, nthreads=3)
-    whole = run(X)
-    assert np.count_nonzero(whole[:, 0]) == 300
-    for count in (1, 2, 8, 16, 40, 100):
-        np.testing.assert_array_equal(run(X[:count]), whole[:count])
-    for nthreads in (1, 2, 5):
-        found = gbdnn.infer(net, X, engine="fused", nthreads=nthreads)
-        np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
-    np.testing.assert_array_equal([run(x) for x in X[:20]], whole[:20])
-    regrouped(monkeypatch)
-    found = gbdnn.infer(net, X, engine="fused", nthreads=2)
-    np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
-
-
-@pytest.mark.parametrize("nthreads", [1, 3])
-def test_rows_of_another_dtype_that_are_cast_in_several_parts(nthreads):
-    layers, X = pruned((20, 30), (0.5,), bias=0.1), np.round(8 * inputs(900, 20)) / 8
-    layers[0].activation = "relu"
-    net = network(layers)
-    expected = gbdnn.infer(net, X, nthreads=1)
-    assert expected.ss.format == "bitmapr"
-    assert gbdnn.infer(net, X.astype("f8"), nthreads=nthreads).isequal(expected)
 
 
 def test_an_answer_larger_than_the_memory_takes_the_general_run():
@@ -151,30 +95,6 @@ def test_prepared_weights_take_up_to_five_times_the_bytes_of_a_network(now, monk
         found.append(sum(after[key] for key in after.keys() - before.keys()))
     own = net.edges * (8 + net.dtype.itemsize)
     assert 2 * own < max(found) <= 5 * own
-
-
-@BOTH
-@pytest.mark.parametrize("threads", [2, 3, 7])
-@pytest.mark.parametrize(
-    "layers",
-    [MIXED, pruned((50, 40, 40, 100), (1.0, 0.02, 0.3)), pruned((64, 7), (0.0,))],
-)
-def test_the_same_bits_if_threads_divide_the_neurons(layers, threads, dtype, now, helped):
-    """Dense layers, pairs of columns with equal rows, layers with fewer neurons than threads."""
-    pairs = Dense(np.tile(layers[0].W[:, :2], 20), np.arange(40) / 40, activation="relu")
-    X, most = inputs(64, len(layers[0].W)), 64 if dtype == "FP32" else 32
-    for net in (network(layers, dtype), network([pairs], dtype)):
-        expected = gbdnn.compile(net, nthreads=1)(X)
-        run = gbdnn.compile(net, nthreads=threads)
-        for count in (1, 3, most // 2, most // 2 + 1, most):
-            helped.clear()
-            now[0] += 1
-            for _ in range(3):
-                np.testing.assert_array_equal(run(X[:count]), expected[:count])
-            has_a_half_each = (count, threads) == (most, 2)
-            assert helped[1:] == ([] if has_a_half_each else [True, True])
-        found = gbdnn.infer(net, X[:5], engine="fused", nthreads=threads)
-        np.testing.assert_array_equal(found.to_dense(fill_value=0), expected[:5])
 
 
 def test_an_overflow_in_one_share_ends_the_call(helped):
@@ -268,25 +188,6 @@ def test_a_single_input_of_a_layer_with_neurons_beyond_16_bits(neurons):
 
 # What goes in
 
-HELD = {
-    "C": lambda X: X, "F": np.asfortranarray,
-    "columns reversed": lambda X: np.ascontiguousarray(X[:, ::-1])[:, ::-1],
-    "every other": lambda X: np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3],
-    "float64": lambda X: X.astype("f8"), "big endian": lambda X: X.astype(">f4"),
-    "unaligned": lambda X: np.frombuffer(b"x" + X.tobytes(), "f4", offset=1).reshape(X.shape),
-    "a field": lambda X: field(X), "full": gb.Matrix.from_dense,
-    "one row for all, read-only": lambda X: np.broadcast_to(X[:1], X.shape),
-    "full by column": lambda X: gb.Matrix.ss.import_fullc(np.asfortranarray(X)),
-    "bitmap": lambda X: bitmap(X),
-    "transposed": lambda X: gb.Matrix.from_dense(np.ascontiguousarray(X.T)).T,
-}  # fmt: skip
-
-
-def field(X):
-    wide = np.zeros(X.shape, [("x", "f4"), ("pad", "u1")])
-    wide["x"] = X
-    return wide["x"]
-
 
 def bitmap(X):
     """What is not stored holds a number even so."""
@@ -294,22 +195,6 @@ def bitmap(X):
     present = X > -0.5
     assert 0.5 < present.mean() < 1
     return gb.Matrix.ss.import_bitmapr(values=X, bitmap=present)
-
-
-@pytest.mark.parametrize("count", [1, 3, 100])
-@pytest.mark.parametrize("held", HELD)
-def test_however_features_are_held(held, count):
-    X = HELD[held](inputs(count, 50))
-    dense = X.to_dense(fill_value=0) if hasattr(X, "nvals") else np.array(X, "f8")
-    before = X.dup() if hasattr(X, "ss") else dense.copy()
-    expected = dense_inference(MIXED, dense)
-    Y = gbdnn.infer(network(MIXED), X, engine="fused")
-    close(Y.to_dense(fill_value=0), expected)
-    if hasattr(X, "ss"):
-        assert X.isequal(before, check_dtype=True)
-        assert X.ss.format == before.ss.format
-    elif not hasattr(X, "nvals"):
-        np.testing.assert_array_equal(np.array(X, "f8"), before)
 
 
 @BOTH
@@ -344,26 +229,6 @@ def test_an_overflow_of_the_first_input_alone(count):
         run(X)
 
 
-@pytest.mark.parametrize("ns", [1000, 30_000_000])
-@pytest.mark.parametrize("block", range(3))
-def test_an_error_in_one_of_several_threads(block, ns, monkeypatch):
-    """All threads end, whichever of them fails, and the next call works."""
-    monkeypatch.setattr(fused_run, "SLICE", ns)
-    net = network([Dense(np.eye(3) * 1e12, np.zeros(3), activation="relu")] * 4)
-    X = np.full((3 * 16, 3), 1e-12, "f4")
-    monkeypatch.setattr(choice, "division", lambda *_: (16, 3))
-    expected = gbdnn.infer(net, X, engine="fused")
-    for bad, error, message in (
-        (1, errors.NonFiniteError, "layer 3"),
-        (np.nan, errors.ArgumentError, f"contains nan in row {16 * block + 5}, column 0"),
-    ):
-        assert gbdnn.infer(net, X, engine="fused").isequal(expected)
-        faulty = X.copy()
-        faulty[16 * block + 5] = bad
-        with pytest.raises(error, match=message):
-            gbdnn.infer(net, faulty, engine="fused")
-
-
 # What comes out
 
 
@@ -384,15 +249,6 @@ def test_a_dense_answer_stays_dense():
 
 
 # Where it is taken
-
-
-@pytest.mark.parametrize("options", [{"callback": lambda _: None}, {"deduplicate": True}])
-def test_other_options_change_no_bit_and_no_format(options):
-    net, X = network(MIXED), inputs(90, 50)
-    Y = gbdnn.infer(net, X, engine="fused")
-    found = gbdnn.infer(net, X, engine="fused", **options)
-    assert found.isequal(Y)
-    assert found.ss.format == Y.ss.format
 
 
 def test_without_compiled_code_dense_features_stay_dense(monkeypatch):
@@ -554,19 +410,6 @@ def test_compile_reads_the_layers():
     np.testing.assert_array_equal(gbdnn.compile(streamed)(X), gbdnn.compile(net)(X))
     with pytest.raises(errors.ArgumentTypeError, match="without layers"):
         gbdnn.compile([])
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_layers_that_blocks_cannot_take(dtype):
-    """A positive bias under the rule `entries`: by the sparse kernel."""
-    net = gbdnn.Network([gbdnn.Layer(np.eye(3, dtype=dtype) / 2, 0.5, bias_rule="entries")])
-    X = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]], dtype)
-    expected = np.where(X, X / 2 + 0.5, 0).astype(dtype)
-    np.testing.assert_array_equal(gbdnn.compile(net)(X), expected, strict=True)
-    np.testing.assert_array_equal(gbdnn.compile(net)(X[0]), expected[0], strict=True)
-    out = np.ones((2, 3), dtype)
-    gbdnn.compile(net)(X, out=out)
-    np.testing.assert_array_equal(out, expected)
 
 
 def deep():

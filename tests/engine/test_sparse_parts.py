@@ -5,58 +5,14 @@ import tracemalloc
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import assert_answer, narrow, network
 from networks import converging
-from oracles import case, dense_layer
+from patches import narrow
 
 import gbdnn
 from gbdnn.arrays import answer, sparse_rows
 from gbdnn.engine import graphblas_run
-from gbdnn.kernels import costs, parts
+from gbdnn.kernels import costs
 from gbdnn.runtime.machine import machine
-
-SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
-CASE = case(4, rule="entries", sizes=SIZES, inputs=90, density=0.4, exact=False)
-EXACT = case(4, rule="entries", sizes=SIZES[:5], inputs=90, density=0.4)
-
-
-@pytest.mark.parametrize("deduplicate", [False, "auto", True])
-@pytest.mark.parametrize("nthreads", [1, 3, 8])
-def test_parts_of_rows_on_threads(nthreads, deduplicate, monkeypatch):
-    """Parts of some rows are the rows of one thread.
-
-    Rounded sums may have other bits: on ARM, GraphBLAS fuses multiply-adds in some of its methods.
-    """
-    net = network(EXACT.layers)
-    one = gbdnn.infer(net, EXACT.X, engine="sparse", nthreads=1)
-    monkeypatch.setattr(costs, "PART", 1.0)
-    monkeypatch.setattr(costs, "PART_ROWS", 10)
-    options = {"engine": "sparse", "nthreads": nthreads, "deduplicate": deduplicate}
-    records = []
-    found = gbdnn.infer(net, EXACT.X, callback=records.append, **options)
-    assert sum(each.layer == 0 for each in records) >= max(nthreads, 8)
-    assert_answer(found, EXACT)
-    assert found.isequal(one, check_dtype=True)
-    assert_answer(gbdnn.infer(network(CASE.layers), CASE.X, **options), CASE)
-
-
-@pytest.mark.parametrize("nthreads", [1, 3, 8])
-@pytest.mark.parametrize("watched", [False, True])
-def test_calls_return_to_python_and_go_on(nthreads, watched, monkeypatch):
-    """After every layer here, so that a signal would be seen."""
-    calls, call = [], parts.Parts.compute
-    monkeypatch.setattr(parts, "_SLICE", 0)
-    monkeypatch.setattr(parts.Parts, "compute", lambda self: calls.append(self) or call(self))
-    options = {"engine": "sparse", "nthreads": nthreads, "deduplicate": False}
-    records = []
-    watch = {"callback": records.append} if watched else {}
-    assert_answer(gbdnn.infer(network(CASE.layers), CASE.X, **options, **watch), CASE)
-    assert len(calls) > 3
-    alive, Y = [], CASE.X
-    for layer in CASE.layers if watched else ():
-        Y = dense_layer(layer, Y)
-        alive.append(np.count_nonzero(Y.any(axis=1)))
-    assert gbdnn.per_layer(records)["alive"].tolist() == alive
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])

@@ -9,15 +9,14 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import assert_answer, narrow, network, regrouped, reordered
-from networks import converging, dying
+from conftest import network
+from networks import dying
 from oracles import case, dense_inference
+from patches import narrow
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.sizes import layer_bytes
-from gbdnn.kernels import costs
 
 BLOCKS = pytest.mark.parametrize("engine", ["full", "fused"])
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -51,31 +50,6 @@ def room_for(net, layers):
 # Networks on disk
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("layers", [1, 2, 4, 9])
-@pytest.mark.parametrize(("rule", "bias"), [("entries", "negative"), ("all", "mixed vector")])
-def test_any_number_of_layers_in_memory(infer, layers, rule, bias):
-    a_case = case(0, rule=rule, bias=bias, **OPTIONS)
-    net = network(a_case.layers)
-    streamed, source = lazy(net)
-    at_once = infer.keywords.get("engine") == "lagraph"  # reads one layer after the other
-    options = {} if at_once else {"memory": room_for(net, layers)}
-    assert_answer(infer(streamed, a_case.X, **options), a_case)
-    assert set(source.read) == set(range(9))
-
-
-@pytest.mark.parametrize("engine", ["auto", "full", "fused"])
-def test_little_memory_costs_passes_not_answers(engine, monkeypatch):
-    """Inputs are read in several parts then, and layers more than once."""
-    narrow(monkeypatch)
-    net = network(CASE.layers)
-    for memory, is_enough in ((10**6, True), (room_for(net, 1), False)):
-        streamed, source = lazy(net)
-        Y = gbdnn.infer(streamed, CASE.X, engine=engine, nthreads=1, memory=memory)
-        assert_answer(Y, CASE)
-        assert (sorted(source.read) == list(range(9))) == is_enough
-
-
 def test_a_layer_too_large_for_the_memory_is_named():
     net = network(CASE.layers)
     streamed, _ = lazy(net)
@@ -97,33 +71,6 @@ def test_an_error_of_the_reader_reaches_the_caller():
     with pytest.raises(OSError, match="the disk is gone"):
         gbdnn.infer(streamed, CASE.X, memory=room_for(net, 2))
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
-
-
-KILL = gbdnn.Layer(np.eye(3), -10.0, dtype="FP32")
-
-
-@pytest.mark.parametrize("engine", ["auto", "sparse", "full", "fused"])
-@pytest.mark.parametrize(("bias", "value"), [(0.0, 0.0), (0.5, 0.5)])
-def test_all_inputs_die_between_windows(engine, bias, value, monkeypatch):
-    """Dead inputs are not lost where a later layer has a positive bias."""
-    narrow(monkeypatch)
-    last = gbdnn.Layer(np.eye(3), bias, dtype="FP32")
-    streamed, _ = lazy(gbdnn.Network([KILL, KILL, last]))
-    Y = gbdnn.infer(streamed, np.ones((5, 3)), engine=engine, memory=room_for(streamed, 1) * 8)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.full((5, 3), value))
-
-
-@BLOCKS
-def test_equal_inputs_across_windows(engine):
-    net, streamed = gbdnn.gallery.radixnet(1024, 48), gbdnn.gallery.radixnet(1024, 48, lazy=True)
-    random = np.random.default_rng(0)
-    X = gb.Matrix.from_dense((random.random((60, 1024)) < 0.4).astype("f4"), missing_value=0)
-    plain = gbdnn.infer(net, X, deduplicate=False, engine=engine)
-    assert plain.nvals > 0
-    memory = room_for(net, 12)
-    for deduplicate in (True, False, "auto"):
-        found = gbdnn.infer(streamed, X, deduplicate=deduplicate, engine=engine, memory=memory)
-        assert found.isequal(plain)
 
 
 @pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
@@ -152,55 +99,6 @@ def test_layers_are_freed_with_the_last_reference(engine):
 
 
 # Bits and memory
-
-
-@BOTH
-@BLOCKS
-@pytest.mark.parametrize("memory", [40_000, 60_000, 10**6, None])
-def test_little_memory_makes_narrow_blocks_not_other_bits(engine, dtype, memory):
-    rough = case(9, exact=False, sizes=(50, 40, 30), inputs=300, density=0.1)
-    net = network(rough.layers, dtype)
-    whole = gbdnn.infer(net, rough.X, engine=engine)
-    assert whole.nvals > 0
-    options = {} if memory is None else {"memory": memory * (2 if dtype == "FP64" else 1)}
-    for nthreads in (1, 4, 64):
-        Y = gbdnn.infer(net, rough.X, engine=engine, nthreads=nthreads, **options)
-        assert Y.isequal(whole)
-
-
-@pytest.mark.parametrize("patches", [[regrouped], [narrow], [narrow, reordered]])
-@BLOCKS
-def test_bits_do_not_depend_on_neighbours(engine, patches, monkeypatch):
-    a_case = case(9, exact=False, sizes=(100, 90, 80, 70), inputs=90, density=0.1)
-    net = network(a_case.layers)
-    if reordered in patches:  # edges are added in another order
-        reordered(monkeypatch)
-    regrouped(monkeypatch)
-    plain = gbdnn.infer(net, a_case.X, engine=engine, nthreads=1)
-    for patch in patches:
-        patch(monkeypatch)
-    Y = gbdnn.infer(net, a_case.X, engine=engine, nthreads=3)
-    assert Y.isequal(plain)
-    for rows in ([7], [80, 3, 4], range(20, 60)):
-        part = gbdnn.infer(net, a_case.X[list(rows)], engine=engine)
-        assert part.isequal(Y[list(rows), :].new())
-
-
-@pytest.mark.parametrize(
-    ("nthreads", "patches"), [(1, []), (1, [narrow]), (3, [narrow, reordered])]
-)
-@pytest.mark.parametrize("deduplicate", [True, False, "auto"])
-def test_a_callback_changes_no_bit(nthreads, patches, deduplicate, monkeypatch):
-    for patch in patches:
-        patch(monkeypatch)
-    net, X = converging(layers=30)
-    options = {"engine": "fused", "nthreads": nthreads, "deduplicate": deduplicate}
-    plain = gbdnn.infer(net, X, **options)
-    stats = []
-    assert gbdnn.infer(net, X, callback=stats.append, **options).isequal(plain)
-    assert {s.kernel for s in stats} == {"fused"}
-    table = gbdnn.per_layer(stats)
-    assert table["alive"][29] == len(gbdnn.categories(plain)) > 0
 
 
 @BLOCKS
@@ -280,32 +178,6 @@ def test_survivors_are_pooled(dtype, nthreads, survivors, is_dense, monkeypatch)
     assert not survivors or blocks[-1] <= len(survivors) / 16 + 2 * nthreads
 
 
-@pytest.mark.parametrize("engine", ["auto", "graphblas"])
-def test_dead_inputs_that_a_later_layer_revives_leave_blocks(engine, monkeypatch):
-    """Blocks become sparse rows after layer 0, where half of the inputs are dead."""
-    narrow(monkeypatch)
-    monkeypatch.setattr(costs, "CONVERT", 0.0)
-    monkeypatch.setattr(costs, "sparse_layer", lambda inputs, entries, *_: 1e9 * (entries > 9e2))
-    layers = [gbdnn.Layer(np.eye(30), b, bias_rule="all") for b in (-0.5, 0.0, 0.25)]
-    X = np.full((90, 30), 0.25)
-    X[::2, :3] = 2
-    records = []
-    Y = gbdnn.infer(layers, X, engine=engine, callback=records.append)
-    assert len({record.kernel for record in records}) == 2
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.maximum(X - 0.5, 0) + 0.25)
-
-
-def test_the_numbers_of_rows_that_are_passed_do_not_change():
-    """Compiled code moves numbers of inputs together with these."""
-    made, X = dying(200, at=0, layers=12, survivors=range(0, 200, 3))
-    net, ids = network(made, "FP32"), np.arange(200)
-    rows = SparseRows.from_array(X.astype("f4")).with_ids(ids)
-    options = {"engine": "fused", "deduplicate": False, "callback": lambda _: None}
-    Y = gbdnn.infer(net, rows, **options)
-    np.testing.assert_array_equal(ids, np.arange(200))
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense_inference(made, X))
-
-
 # Errors
 
 
@@ -336,10 +208,3 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, at, mo
                 gbdnn.infer(
                     given, X, engine=engine, nthreads=nthreads, memory=1 << 20, callback=callback
                 )
-
-
-def test_records_of_more_layers_than_given():
-    stats = []
-    gbdnn.infer([np.eye(2)] * 2, np.eye(2), callback=stats.append)
-    with pytest.raises(errors.ArgumentError, match="layer"):
-        gbdnn.per_layer(stats, layers=1)

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import graphblas as gb
 import numpy as np
 import pytest
 from conftest import network
@@ -12,16 +11,6 @@ import gbdnn
 from gbdnn import errors
 
 CASE = case(3, inputs=70)
-
-
-@pytest.mark.parametrize("size", [1, 16, 33, 70, 100])
-def test_batches_in_order_are_the_whole(size):
-    net = network(CASE.layers)
-    whole = gbdnn.infer(net, CASE.X)
-    parts = (CASE.X[start : start + size] for start in range(0, 70, size))
-    answers = list(gbdnn.infer_batches(net, parts, nthreads=2))
-    assert [Y.nrows for Y in answers] == [min(size, 70 - at) for at in range(0, 70, size)]
-    assert gb.ss.concat([[Y] for Y in answers]).isequal(whole)
 
 
 def test_bare_matrices_and_their_options():

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import narrow, network, reordered
+from conftest import network
 from oracles import case, dense_layer
+from patches import narrow, reordered
 from shell import python
 
 import gbdnn

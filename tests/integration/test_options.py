@@ -6,7 +6,7 @@ option without an entry fails.
 
 import importlib
 import inspect
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from zlib import crc32
@@ -138,13 +138,6 @@ def to_store(tmp, **options):
         options["callback"] = calls.append
     gbdnn.infer_to_store([W0, W1], X, path := new(tmp), **{"batch_size": 10} | options)
     return [len(io.open_features(path)._parts), seen(io.open_features(path)), len(calls) > 0]
-
-
-def writing(writer, what):
-    def call(tmp, **options):
-        writer(what, new(tmp), **options)
-
-    return call
 
 
 def saved(tmp, **options):
@@ -592,81 +585,3 @@ def require_seen(call, others, option, tmp_path):
         assert not isinstance(expected, errors.GbdnnError)
         return
     assert repr(found) != repr(expected)
-
-
-# One name for each thing: words that stand for it elsewhere, or in other functions' documents, and
-# that no public function uses.
-ONE_NAME = {
-    "layers": {"net", "nets", "matrices", "weights_list"},
-    "features": {"x", "data", "activations"},
-    "batch_size": {"batch", "chunk", "block_size"},
-    "nthreads": {"threads", "n_threads", "num_threads", "n_jobs"},
-    "callback": {"report", "on_layer", "hook", "listener"},
-    "progress": {"verbose", "bar"},
-    "path": {"file", "filename", "folder", "paths", "directory"},
-    "format": {"form", "fmt", "kind"},
-    "replace": {"overwrite", "force", "exist_ok"},
-    "inputs": {"ninputs", "n_inputs", "count", "samples"},
-    "seed": {"random_state", "rng", "random"},
-    "hidden_layer_sizes": {"hidden", "sizes", "widths"},
-    "validation": {"validation_fraction", "validation_data"},
-    "dtype": {"type", "precision"},
-    "categories": {"ids", "rows"},
-}  # fmt: skip
-# Where another word is better, by function and word, and why.
-OTHERWISE_NAMED = {
-    ("SparseClassifier", "SparseRegressor"): {
-        "n_jobs": "of scikit-learn", "random_state": "of scikit-learn",
-        "validation_fraction": "of scikit-learn, and only a fraction",
-    },
-    ("load",): {"directory": "of the whole data set of the challenge, with a known layout"},
-    ("normalized",): {"kind": "of normalisation, not of a file"},
-    ("Workers",): {"count": "of workers"},
-    ("pipeline",): {"report": "gets the statistics of all ranks together, once"},
-    ("erdos_renyi", "scaling"): {"sizes": "of all layers, or of the inputs of a call"},
-    ("radix_layers",): {"widths": "of the Kronecker products, as in the paper"},
-}  # fmt: skip
-# The names of the first arguments, and the functions with another one, and why.
-FIRST = {
-    "gbdnn.graph": (("A", "G", "conv"), {"infer": "takes layers and features as gbdnn.infer"}),
-    "gbdnn.io": (("path", "source", "network", "features", "labels", "categories"), {}),
-}
-
-
-def functions():
-    """Every public function or class that is no record, by module and name."""
-    for name in [*MODULES, "gbdnn.torch"]:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:  # PyTorch is not installed
-            continue
-        for each in module.__all__:
-            thing = getattr(module, each)
-            is_error = isinstance(thing, type) and issubclass(thing, Exception)
-            is_record = each == "Plan" or (is_dataclass(thing) and not hasattr(thing, "fit"))
-            if callable(thing) and not is_error and not is_record:
-                yield name, each, list(inspect.signature(thing).parameters)
-
-
-def test_each_thing_has_one_name():
-    others = {word: name for name, words in ONE_NAME.items() for word in words}
-    assert not set(others) & set(ONE_NAME)
-    allowed = {
-        (each, word) for names, words in OTHERWISE_NAMED.items() for each in names for word in words
-    }
-    found = {(each, word) for _, each, words in functions() for word in words if word in others}
-    assert found == allowed, [(*pair, others[pair[1]]) for pair in found ^ allowed]
-
-
-@pytest.mark.parametrize("module", FIRST)
-def test_the_first_argument_of_a_subpackage(module):
-    names, otherwise = FIRST[module]
-    for found, each, parameters in functions():
-        if found == module and inspect.isfunction(getattr(importlib.import_module(module), each)):
-            assert (parameters[0] in names) != (each in otherwise), (each, parameters)
-
-
-def test_signatures_show_their_options():
-    """No public function hides its options in ``**options``."""
-    hidden = {each for _, each, words in functions() if {"options", "kwargs", "kw"} & set(words)}
-    assert hidden <= {"Adjustment", "Loss", "Optimizer", "Schedule"}  # protocols of typing

@@ -6,9 +6,10 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import narrow, network, regrouped
+from conftest import network
 from networks import dying
 from oracles import Dense, dense_inference
+from patches import regrouped
 from suitesparse_graphblas import ffi, lib
 
 import gbdnn
@@ -16,24 +17,6 @@ from gbdnn import errors
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled import graphblas
 from gbdnn.kernels.compiled.record import Record
-
-
-@pytest.mark.pairwise
-@pytest.mark.parametrize("inputs", [1, 15, 16, 17, 31, 32, 33, 100])
-@pytest.mark.parametrize("at", [0, 3, 5])
-@pytest.mark.parametrize("share", ["all", "none", "some"])
-@pytest.mark.parametrize("nthreads", [1, 2])
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_pool_boundaries(inputs, at, share, nthreads, engine, monkeypatch):
-    """All die in the first, a middle or the last layer; none do; some do."""
-    narrow(monkeypatch)
-    survivors = {"all": (), "none": range(inputs), "some": range(0, inputs, 3)}[share]
-    layers, X = dying(inputs, at=at, survivors=survivors)
-    Y = gbdnn.infer(network(layers), X, engine=engine, nthreads=nthreads)
-    expected = dense_inference(layers, X)
-    assert np.flatnonzero(expected.any(axis=1)).tolist() == list(survivors)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
-    np.testing.assert_array_equal(gbdnn.categories(Y), list(survivors))
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])

@@ -3,15 +3,13 @@
 For the machines of `machines.MACHINES`, any number of threads, layer width and number of inputs.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 from conftest import network
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from machines import MACHINES, using
-from oracles import Dense, dense_inference
+from oracles import Dense
 
 import gbdnn
 from gbdnn import LayerInfo, errors
@@ -63,26 +61,6 @@ def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
     require_division(firsts, [share.ncols for share in shares], ncols)
     assert sum(share.edges for share in shares) == (11 * ncols if is_dense else layer.edges)
     assert is_dense or not whole.arrays["pairs"][firsts[firsts > 0] - 1].any()
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-@given(NAMES, THREADS, st.lists(WIDTHS, min_size=2, max_size=4), DENSITIES, SEEDS, INPUTS)
-@example("Zen 5c, 192 cores", 8, [784, 512, 20], 1.0, 0, 3)
-@example("Zen 5c, 192 cores", 64, [512, 65], 1.0, 0, 32)
-def test_threads_compute_what_one_does(name, threads, sizes, density, seed, inputs):
-    """Blocks, shares of blocks and single inputs; the second call has helpers."""
-    layers = [some_layer(*each, density, seed) for each in itertools.pairwise(sizes)]
-    X = np.random.default_rng(seed).integers(0, 9, (inputs, sizes[0])).astype("f4") / 8
-    net = network(layers)
-    with using(name), pytest.MonkeyPatch.context() as patch:
-        one = gbdnn.compile(net, nthreads=1)(X)
-        patch.setattr(costs, "SHARE", 1.0)  # threads divide the neurons of small layers
-        patch.setattr(costs, "HAND_OVER", 0.0)
-        run = gbdnn.compile(network(layers), nthreads=threads)
-        for _ in range(2):
-            np.testing.assert_array_equal(run(X), one)
-            np.testing.assert_array_equal(run(X[0]), one[0])
-    np.testing.assert_allclose(one, dense_inference(layers, X), rtol=1e-5, atol=1e-4)
 
 
 @FULLY

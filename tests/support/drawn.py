@@ -7,28 +7,66 @@ and the form of the features.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import graphblas as gb
+import machines
 import numpy as np
 import oracles
+import pytest
 import scipy.sparse as sp
+from patches import divided, eager, narrow, regrouped, reordered, uncompiled
 
 import gbdnn
 from gbdnn import errors, io
+from gbdnn.kernels import costs
 
 ENGINES = ("auto", "fused", "fused", "graphblas", "sparse", "full", "full", "lagraph")
 WIDTHS = (1, 2, 5, 15, 16, 17, 31, 48, 64, 100, 129, 300, 300, 300, 700, 700)
 INPUTS = (0, 1, 2, 3, 7, 16, 33, 40, 200, 1500, 4000)
 WORK, WEIGHTS = 1e8, 3e6  # products of a draw, and of an input, about
 CALLS = 3  # with the same network and features
+SETTINGS = (
+    [], [], [], [divided], [regrouped], [narrow], [narrow, divided], [narrow, reordered],
+    [narrow, reordered, eager], [uncompiled],
+)  # fmt: skip
+
+
+def _field(X):
+    wide = np.zeros(X.shape, [("x", "f4"), ("pad", "u1")])
+    wide["x"] = X
+    return wide["x"]
+
+
+# All values are exact in FP32. An input may have no entries.
+FORMS = [
+    ("FP32", lambda X: X.astype("f4")), ("FP64", np.copy),
+    ("csr", lambda X: sp.csr_array(X.astype("f4"))),
+    ("Matrix", lambda X: gb.Matrix.from_dense(X.astype("f4"), missing_value=0)),
+    ("big endian", lambda X: X.astype(">f4")), ("a field", _field),
+    ("by columns", lambda X: np.asfortranarray(X, "f4")),
+    ("strided", lambda X: np.repeat(np.repeat(X, 3, axis=0), 2, axis=1)[::3, ::2]),
+    ("reversed", lambda X: np.ascontiguousarray(X[:, ::-1].astype("f4"))[:, ::-1]),
+    ("unaligned", lambda X: np.frombuffer(
+        b"x" + X.astype("f4").tobytes(), "f4", offset=1).reshape(X.shape)),
+    *((kind, lambda X, kind=kind: sp.csr_array(X).asformat(kind))
+      for kind in ("csc", "coo", "lil")),
+    ("full", lambda X: gb.Matrix.from_dense(X)), ("csr_matrix", sp.csr_matrix),
+    ("with zeros", lambda X: gb.Matrix.from_dense(X.astype("f4"))),
+    ("full by columns", lambda X: gb.Matrix.ss.import_fullc(np.asfortranarray(X, "f4"))),
+    ("bitmap", lambda X: gb.Matrix.ss.import_bitmapr(values=X.astype("f4") + 1 - (X != 0),
+                                                     bitmap=X != 0)),
+    ("transposed", lambda X: gb.Matrix.from_dense(X.T.copy(), missing_value=0).T),
+]  # fmt: skip
 
 
 @dataclass
@@ -38,7 +76,7 @@ class Draw:
     layers: list[oracles.Dense]
     X: np.ndarray
     expected: np.ndarray
-    alive: list[int]  # inputs with an activation after each layer
+    living: list[tuple[int, int]]  # inputs with an activation after each layer, and activations
     dtype: str
     random: np.random.Generator
 
@@ -49,50 +87,37 @@ class Draw:
         work = sum(n * m for n, m in itertools.pairwise(sizes))
         X = Y = _features(random, min(inputs, max(3, int(WORK / work))), sizes[0])
         kind = random.choice(["any", "challenge", "reviving", "dying", "dying"])
-        layers, alive = [], []
+        layers, living = [], []
         for k in range(len(sizes) - 1):
             layers.append(_layer(random, kind, sizes, k, Y))
             Y = oracles.dense_layer(layers[-1], Y)
-            alive.append(np.count_nonzero(Y.any(axis=1)))
-        return cls(layers, X, Y, alive, random.choice(["FP32", "FP64"]), random)
+            living.append((np.count_nonzero(Y.any(axis=1)), np.count_nonzero(Y)))
+        return cls(layers, X, Y, living, random.choice(["FP32", "FP64"]), random)
 
     def network(self):
         """The network, with weights in any form."""
         layers = []
         for layer in self.layers:
             W = layer.W.astype("f4" if self.dtype == "FP32" else "f8")
-            form = self.random.choice(["array", "csr", "csc", "Matrix"])
-            W = {
-                "array": lambda W: W, "csr": sp.csr_array, "csc": sp.csc_array,
-                "Matrix": lambda W: gb.Matrix.from_dense(W, missing_value=0),
-            }[form](W)  # fmt: skip
+            W = FORMS[self.random.integers(len(FORMS))][1](W)
             options = {"bias_rule": layer.rule, "activation": layer.activation, "clip": layer.clip}
             layers.append(gbdnn.Layer(W, layer.b, **options, dtype=self.dtype))
         return gbdnn.Network(layers)
 
     def features(self):
         """The features in any form that holds them exactly, and its name."""
-        X, random = self.X, self.random
-        forms = {
-            "FP32": lambda: X.astype("f4"), "FP64": lambda: X.copy(),
-            "by columns": lambda: np.asfortranarray(X, "f4"),
-            "strided": lambda: np.repeat(X, 2, axis=1)[:, ::2],
-            "csr": lambda: sp.csr_array(X.astype("f4")), "coo": lambda: sp.coo_array(X),
-            "Matrix": lambda: gb.Matrix.from_dense(X.astype("f4"), missing_value=0),
-            "full Matrix": lambda: gb.Matrix.from_dense(X),
-            "with zeros": lambda: gb.Matrix.from_dense(X.astype("f4")),
-        }  # fmt: skip
-        if X.shape[0] == 0:
-            del forms["coo"]
-        if (np.floor(X) == X).all():
-            forms["integers"] = lambda: X.astype(np.int16)
+        X, forms = self.X, dict(FORMS) if len(self.X) else dict(FORMS[:4])
+        if len(X) and (np.floor(X) == X).all():
+            kind = [np.array, sp.csr_array, gb.Matrix.from_dense][self.random.integers(3)]
+            dtype = self.random.choice(["i1", "i2", "i4", "i8"])
+            forms["integers"] = lambda X: kind(X.astype(dtype))
         if X.any() and len(np.unique(X[X != 0])) == 1:
             shape = dict(zip(("nrows", "ncols"), X.shape, strict=True))
-            forms["one value"] = lambda: gb.Matrix.from_coo(
+            forms["one value"] = lambda X: gb.Matrix.from_coo(
                 *np.nonzero(X), float(X[X != 0][0]), "FP32", **shape
             )
-        name = str(random.choice(sorted(forms)))
-        return forms[name](), name
+        name = str(self.random.choice(sorted(forms)))
+        return forms[name](X), name
 
     def options(self, layers):
         """Options of a call."""
@@ -158,6 +183,29 @@ def _features(random, inputs, neurons):
     return X.astype(float)
 
 
+@contextmanager
+def setting(random):
+    """The choices of any machine; blocks, windows and kernels of any kind. Yield its patches."""
+    patches = SETTINGS[random.integers(len(SETTINGS))]
+    with pytest.MonkeyPatch.context() as patch:
+        if not machines.IS_AVX2:
+            name = str(random.choice(list(machines.MACHINES)))
+            patch.setattr(machines.machine_module, "_current", machines.named(name))
+        for each in patches:
+            each(patch)
+        yield patches
+
+
+def same(X, before):
+    """Whether features are those before a call: values, kind and storage."""
+    if sp.issparse(X):
+        return type(X) is type(before) and not (before != X).nnz
+    if isinstance(X, np.ndarray):
+        return X.dtype == before.dtype and np.array_equal(X, before)
+    stored = isinstance(X, gb.Matrix)
+    return X.isequal(before, check_dtype=True) and (not stored or X.ss.format == before.ss.format)
+
+
 def dense(Y):
     return Y.to_dense(fill_value=0).astype(float)
 
@@ -169,32 +217,43 @@ def check(seed, folder):
     layers, up to 3, in which inputs die while others live.
     """
     draw = Draw.of(seed)
-    net, shapes = draw.network(), [layer.W.shape for layer in draw.layers]
     bound = 2.0**23 if draw.dtype == "FP32" else 2.0**52
     assert np.abs(draw.expected).max(initial=0) < bound, f"seed {seed}"
-    deaths = sum(before > after > 0 for before, after in itertools.pairwise(draw.alive))
-    for k in range(CALLS):
-        (X, form), options = draw.features(), draw.options(net)
-        way, told = _way(draw, options), f"seed {seed}: {form}, {options}, {draw.dtype}, {shapes}"
-        if _is_computed(draw, net, X, way, options, folder / f"{seed}.{k}", told):
-            yield way, form, options["engine"], options["nthreads"], min(3, deaths)
+    deaths = sum(before > after > 0 for (before, _), (after, _) in itertools.pairwise(draw.living))
+    with setting(draw.random) as patches:
+        net, shapes = draw.network(), [layer.W.shape for layer in draw.layers]
+        told = f"seed {seed}: {[each.__name__ for each in patches]}, {draw.dtype}, {shapes}"
+        for k in range(CALLS):
+            (X, form), options = draw.features(), draw.options(net)
+            way, call = _way(draw, options), f"{told}, {form}, {options}"
+            if _is_computed(draw, net, X, way, options, folder / f"{seed}.{k}", call):
+                yield way, form, options["engine"], options["nthreads"], min(3, deaths)
 
 
 def _is_computed(draw, net, X, way, options, folder, told):
     """Make a call; return False if its options are refused."""
-    records = options.pop("records", None)
+    records, before = options.pop("records", None), copy.deepcopy(X)
     try:
         Y = _WAYS[way](net, X, options, folder)
+    except errors.MissingPackageError:
+        return False
     except errors.ArgumentError as error:
-        # Forced kernels do not compute all layers, and one input needs some memory.
-        if "engine" in str(error) or "is too small" in str(error):
+        # Forced kernels do not compute all layers, one input needs some memory, and without
+        # compiled code no memory is limited.
+        if any(words in str(error) for words in ("engine", "is too small", "compiled")):
             return False
         raise
     assert np.array_equal(Y, draw.expected), f"{way}, {told}"
+    assert same(X, before), told
     if draw.random.random() < 0.1 and len(draw.X) and "memory" not in options:
         assert "expected" in str(gbdnn.plan(net, X, **options)), told
     if records is not None:
-        assert gbdnn.per_layer(records, len(net))["alive"].tolist() == draw.alive, told
+        table = gbdnn.per_layer(records, len(net))
+        alive, entries = zip(*draw.living, strict=True)
+        assert table["alive"].tolist() == list(alive), told
+        # Activations are those of the inputs that were computed.
+        is_merged = (table["distinct"] < table["alive"]).any()
+        assert is_merged or table["entries"].tolist() == list(entries), told
     return True
 
 
@@ -219,8 +278,7 @@ def _batches(net, X, options, folder):
 
 def _compile(net, X, options, folder):
     found = gbdnn.compile(net, engine=options["engine"], nthreads=options["nthreads"])
-    rows = dense(X) if isinstance(X, gb.Matrix) else np.asarray(sp.csr_array(X).todense())
-    return np.asarray(found(rows.astype(net.infos[0].dtype)), float)
+    return found(X).astype(float)
 
 
 def _executor(net, X, options, folder):
@@ -232,8 +290,7 @@ def _executor(net, X, options, folder):
 def _store(net, X, options, folder):
     """A network on disk and features in a store, into a store."""
     gbdnn.save(net, folder / "net")
-    io.write_features(sp.csr_array(dense(X)) if isinstance(X, gb.Matrix) else sp.csr_array(X),
-                      folder / "X")  # fmt: skip
+    io.write_features(X, folder / "X")
     stored = io.open_features(folder / "X")
     lazy = gbdnn.load(folder / "net", lazy=True)
     Y = gbdnn.infer_to_store(lazy, stored, folder / "Y", batch_size=100, **options)
@@ -244,6 +301,88 @@ _WAYS = {
     "infer": _infer, "batches": _batches, "compile": _compile, "store": _store,
     "executor": _executor,
 }  # fmt: skip
+
+
+def rough(random):
+    """Layers whose sums round, of any depth, and features with equal rows; values are of FP32.
+
+    All edges of a layer may have one value.
+    """
+    depth = int(random.choice([1, 2, 4, 4, 12, 30]))
+    widths = (1, 5, 31, 33, 64, 65, 97, 127, 200, 513, 700) if depth < 5 else (5, 40, 90)
+    sizes = [int(n) for n in random.choice(widths, depth + 1)]
+    sizes = sizes[:1] * (depth + 1) if random.random() < 0.5 else sizes
+    kind, iso = random.choice(["even", "power law"]), random.random() < 0.2
+    clip, layers = random.choice([None, 0.75, 2.0]), []
+    for n, m in itertools.pairwise(sizes):
+        share = random.choice([0, 0.02, 0.1, 0.5, 0.9, 1.0], p=[0.04, *[0.192] * 5])
+        if kind == "power law":
+            share = 2 * random.zipf(1.6, m) / np.arange(1, n + 1)[:, np.newaxis]
+        pattern = random.random((n, m)) < share
+        if random.random() < 0.3:  # neurons with equal edges
+            pattern[:, 1::2] = pattern[:, : m // 2 * 2 : 2]
+        scale = 1.4 / np.sqrt(max(1, pattern.sum() / m))
+        W = scale * np.where(pattern, 1.0 if iso else random.normal(0.1, 1, (n, m)), 0)
+        b = random.normal(0, 0.2, m) if random.random() < 0.5 else float(random.choice([-0.05, 0]))
+        activation = "identity" if random.random() < 0.1 and depth < 5 else "relu"
+        layers.append(oracles.Dense(W.astype("f4"), np.float32(b), "all", activation, clip))
+    inputs = int(random.choice([1, 7, 33, 64, 100, 300, 900]))
+    X = random.normal(0.2, 1, (inputs, sizes[0])) * (random.random((inputs, sizes[0])) < 0.5)
+    return layers, X[random.integers(0, max(1, inputs // 2), inputs)].astype("f4")
+
+
+def _iso(W):
+    """One value for all edges, if they have it."""
+    values = np.unique(W[W != 0])
+    shape = {"nrows": len(W), "ncols": W.shape[1]}
+    return gb.Matrix.from_coo(*W.nonzero(), values[0], **shape) if len(values) == 1 else W
+
+
+def check_bits(seed):
+    """Draw a network and calls that divide its inputs, neurons and layers in any way.
+
+    Each kernel of blocks gives one answer, to the bit. Return whether some activations are 0.
+    """
+    random = np.random.default_rng([seed, 1])
+    layers, X = rough(random)
+    expected, dtype = oracles.dense_inference(layers, X), str(random.choice(["FP32", "FP64"]))
+    scale = max(1.0, np.abs(expected).max(initial=0))
+    within = scale * (1e-11 if dtype == "FP64" else 2e-5)
+    made = [
+        gbdnn.Layer(_iso(x.W), x.b, activation=x.activation, clip=x.clip, dtype=dtype)
+        for x in layers
+    ]
+    nets = gbdnn.Network(made), gbdnn.Network(copy.deepcopy(made))  # what is prepared is kept
+    told = f"seed {seed}: {dtype}, {[layer.W.shape for layer in layers]}, {X.shape}"
+    engine, has_order = str(random.choice(["fused", "fused", "full"])), random.random() < 0.7
+
+    def ordered(patch):
+        """Neurons are reordered, which changes bits, in all calls or in none."""
+        patch.setattr(costs, "reordering_pays", lambda _: not has_order)
+        if not has_order:
+            regrouped(patch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        ordered(patch)
+        whole = gbdnn.infer(nets[0], X, engine=engine, nthreads=1, deduplicate=False)
+    if len(layers) < 5:
+        np.testing.assert_allclose(dense(whole), expected, 0, within, err_msg=told)
+    with setting(random) as patches, pytest.MonkeyPatch.context() as patch:
+        ordered(patch)
+        for _ in range(0 if uncompiled in patches else 6):
+            options = {"nthreads": int(random.choice([1, 2, 3, 8, 17])), "engine": engine}
+            options["deduplicate"] = [True, False, "auto"][random.integers(3)]
+            options |= [{}, {"callback": id}, {"memory": "4MiB"}][random.integers(3)]
+            given = [np.asarray, sp.csr_array][random.integers(2)](X)
+            assert gbdnn.infer(nets[1], given, **options).isequal(whole), (told, patches, options)
+            count = min(len(X), int(random.choice([1, 2, 8, 16, 40, 64])))
+            rows = np.sort(random.permutation(len(X))[:count])
+            found = [dense(gbdnn.infer(nets[1], X[rows], **options))]
+            if engine == "fused" and has_order:
+                found.append(gbdnn.compile(nets[1], nthreads=options["nthreads"])(X[rows]))
+            for Y in found:
+                assert np.array_equal(Y, dense(whole)[rows]), (told, patches, options)
+    return 0 < np.count_nonzero(expected) < expected.size
 
 
 if __name__ == "__main__":  # python tests/support/drawn.py FIRST COUNT

@@ -1,20 +1,12 @@
 """Networks with a property that tests need."""
 
 import itertools
-from dataclasses import replace
 
-import graphblas as gb
 import numpy as np
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from oracles import Dense, dyadic
 
 import gbdnn
-
-# What the fixture `infer` sets up holds for all examples alike. It has 15 values: each of them gets
-# fewer examples.
-ANY = settings(max_examples=settings().max_examples * 2 // 5,
-    suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 
 
 def converging(inputs=200, layers=12, neurons=40, seed=0):
@@ -63,13 +55,6 @@ def pruned(sizes, densities, *, bias=0.05):
     return layers
 
 
-def as_iso(layer):
-    """The same layer, with one stored value for all edges."""
-    rows, columns = np.nonzero(layer.W)
-    W = gb.Matrix.from_coo(rows, columns, layer.W.max(), nrows=len(layer.W), ncols=len(layer.W.T))
-    return replace(layer, W=W)
-
-
 @st.composite
 def drawn(draw, *, least=1, fewest=1, rules=("all",), scales=(1.0,), bias=-0.25, density=0.5):
     """Draw a network of any layers: `least` neurons in each, `fewest` sizes, a number as a bias."""
@@ -90,35 +75,3 @@ def drawn(draw, *, least=1, fewest=1, rules=("all",), scales=(1.0,), bias=-0.25,
             )
         )
     return gbdnn.Network(layers)
-
-
-@st.composite
-def problems(draw, rules=("all", "entries"), max_layers=4):
-    """A network of any shape, and features, whose sums are exact in FP32.
-
-    Values are multiples of 1/8 per layer; inner layers have a ReLU and a clip, which bound them.
-    """
-    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    sizes = draw(st.lists(st.integers(1, 20), min_size=2, max_size=max_layers + 1))
-    density = draw(st.sampled_from([0.1, 0.3, 0.8]))
-    layers = []
-    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
-        last = k == len(sizes) - 2
-        W = random.integers(-8, 16, (n, m)) / 8 * (random.random((n, m)) < density)
-        b = draw(
-            st.one_of(st.sampled_from([0.0, -0.25, 0.25]), st.just(random.integers(-3, 4, m) / 8)),
-        )  # fmt: skip
-        layers.append(
-            Dense(
-                W, b, draw(st.sampled_from(rules)),
-                draw(st.sampled_from(["relu", "identity"] if last else ["relu"])),
-                draw(st.sampled_from([None, 1.5, 8.0] if last else [1.5, 2.0, 8.0])),
-            ),
-        )  # fmt: skip
-    inputs = draw(st.integers(1, 40))
-    X = (
-        random.integers(0, 8, (inputs, sizes[0]))
-        / 4
-        * (random.random((inputs, sizes[0])) < density)
-    )
-    return layers, X

@@ -1,0 +1,44 @@
+"""Other choices of the engine: functions that change them by a monkeypatch of pytest."""
+
+from gbdnn.kernels import costs, fused_run, parts
+from gbdnn.runtime import machine as machine_module
+
+
+def regrouped(patch):
+    """Inputs are regrouped between windows, even in shallow networks with dense features."""
+    patch.setattr("gbdnn.engine.plan.fits_shallow", lambda *_: False)
+
+
+def narrow(patch):
+    """Blocks of few inputs, which are regrouped after every layer; the dead are dropped at once."""
+    regrouped(patch)
+    patch.setattr("gbdnn.engine.run.is_stop", lambda *_, **__: True)
+    patch.setattr(costs, "panel_width", lambda *_: 16)
+    patch.setattr(costs, "block_rows", lambda *_: 40)
+    patch.setattr(costs, "fused_width", lambda *_: 16)
+    patch.setattr(costs, "MOVE_ROW", 0.0)
+    patch.setattr(costs, "MOVE_FULL", 0.0)
+
+
+def reordered(patch):
+    patch.setattr(costs, "reordering_pays", lambda _: True)
+
+
+def eager(patch):
+    """The sparse kernel looks cheap in the middle of a block's way, and dear at its start."""
+    patch.setattr(costs, "sparse_layer", lambda inputs, entries, *_: 1e3 * (entries > inputs * 9))
+
+
+def uncompiled(patch):
+    """There are no compiled kernels for the processor."""
+    patch.setattr(machine_module, "_current", machine_module.machine()._replace(level=""))
+
+
+def divided(patch):
+    """Threads share small blocks and few rows; compiled code returns to Python often."""
+    for name in ("HAND_OVER", "SHARE", "PART"):
+        patch.setattr(costs, name, 1e-9)
+    patch.setattr(costs, "PART_ROWS", 10)
+    patch.setattr(costs, "panel_rows", lambda _edges, nrows, _ncols: min(50, nrows))
+    patch.setattr(fused_run, "SLICE", 1000)
+    patch.setattr(parts, "_SLICE", 0)
