@@ -290,11 +290,11 @@ FEWER_NODES = "keep the nodes with edges as rows and columns, such as A[nodes, n
 
 
 def require_room(needed: int, what: str, remedy: str = "", *, share: float = 0.25) -> None:
-    """Raise TooLargeError if `needed` bytes exceed a share of the machine's memory."""
+    """Raise TooLargeError if `needed` bytes exceed a share of the machine's memory, if known."""
     if needed <= _SMALL:
         return
     there = machine_memory()
-    if needed > there * share:
+    if there is not None and needed > there * share:
         raise TooLargeError(
             f"{what} need {gib(needed)} GiB, but this machine has {gib(there)}"
             f"{remedy and '; '}{remedy}"

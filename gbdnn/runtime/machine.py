@@ -59,12 +59,11 @@ def machine() -> Machine:
 _current: Machine | None = None
 
 
-def memory() -> int:
-    """Return the bytes of this machine's memory; 8 GiB where Python does not know it (Windows)."""
-    try:
+def memory() -> int | None:
+    """Return the bytes of this machine's memory; None where Python does not know it (Windows)."""
+    with suppress(AttributeError, OSError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 8 << 30
+    return None
 
 
 def processor_name() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gbdnn.runtime.cores import cores, usable
-from gbdnn.runtime.machine import processor_name
+from gbdnn.runtime.machine import memory, processor_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,11 +89,11 @@ def described(cpus: Path = _CPUS) -> dict[str, Any]:
     for place in places:
         per_core[place[1:4]] += 1
     first = cpus / f"cpu{mine[0] if mine else 0}"
-    limited, there = cores(), cores(limited=False)
+    limited, there, nbytes = cores(), cores(limited=False), memory()
     return {
         "processor": processor_name(),
         "cores": limited,
-        "memory_gib": _memory(),
+        "memory_gib": None if nbytes is None else round(nbytes / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "sockets": len({place.socket for place in places}) or None,
         "physical_cores": len(per_core) or None,
@@ -126,12 +126,6 @@ def _hypervisor() -> bool | None:
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
         return " hypervisor" in text.partition("\n\n")[0]
-    return None
-
-
-def _memory() -> float | None:
-    with suppress(AttributeError, OSError, ValueError):
-        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
     return None
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MEMORY", "Inputs", "StoredInputs", "TrainingData", "answers", "as_weights"]
 
-MEMORY = min(4 << 30, machine_memory() // 4)
+MEMORY = min(4 << 30, (machine_memory() or 8 << 30) // 4)
 """Default budget in bytes for rows of stored features."""
 
 _COPIES = 3  # of the rows, while they are read

@@ -1,5 +1,6 @@
 """Processors and their order, by folders as the kernel has them."""
 
+from gbdnn.arrays.checks import require_room
 from gbdnn.runtime import topology
 from gbdnn.runtime.topology import described, ordered, physical_cores
 
@@ -72,10 +73,12 @@ def test_a_machine_is_described_by_its_files(tmp_path, monkeypatch):
 def test_what_the_system_does_not_tell_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(topology, "usable", set)
     monkeypatch.setattr(topology, "cores", lambda limited=True: 5)
+    monkeypatch.delattr("os.sysconf")
     found = described(tmp_path)
+    require_room(2**60, "more than any machine has")  # is then not refused beforehand
     for name in (
-        "sockets", "physical_cores", "threads_per_core", "numa_nodes", "affinity", "caches",
-        "governor", "quota",
+        "memory_gib", "sockets", "physical_cores", "threads_per_core", "numa_nodes", "affinity",
+        "caches", "governor", "quota",
     ):  # fmt: skip
         assert found[name] is None, name
     assert found["cores"] == physical_cores() == 5
