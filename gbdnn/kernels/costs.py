@@ -56,15 +56,12 @@ class Speeds(NamedTuple):
     product: float  # dense weights of a graph convolution
     entry: float  # product of the sparse kernel
     dense_layer: float = 0.62  # density of the weights from which a layer is computed as dense
-    dense_single: float = 0.15  # the same for a single input and weights that stay in the caches
-    dense_single_far: float = 0.18  # ... or that do not
+    dense_single: float = 0.15  # the same for a single input
 
 
 _ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=12.0)
 _ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=8.5)
-_EMERALD_RAPIDS = _ZEN_4._replace(
-    dense=0.0125, dense_layer=0.55, dense_single=0.28, dense_single_far=0.28
-)
+_EMERALD_RAPIDS = _ZEN_4._replace(dense=0.0125, dense_layer=0.55, dense_single=0.28)
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers. Of the
 # processors with AVX-512, those with 48 KiB of first-level cache do not divide a line into halves.
 SPEEDS = {
@@ -107,7 +104,7 @@ PANEL_BYTES = 3 << 18  # 0.75 MiB; input and output of a product share the cache
 WIDEST = 240  # inputs of a panel; wider ones gain nothing
 NARROWEST = 48  # below, columns are too short for vectorised loops
 FUSED_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
-SINGLE_SHARE = 1 / 4  # of the third-level cache, which others use, too
+SINGLE_NEAR = 0.15, 1.25  # density, and part of the second-level cache: rows of zeros are not read
 
 REORDER_FROM = 2048  # inputs; an edge costs 30 ns to reorder and saves 0.02 ns per input
 
@@ -141,12 +138,12 @@ def dense_layer_pays(edges: int, nrows: int, ncols: int) -> bool:
 def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> float:
     """Return the density from which layers are computed as dense for a single input.
 
-    Dense rows are read faster from the caches. `layers` has the edges, rows and columns of each
-    layer.
+    Dense rows are read faster from the second-level cache. `layers` has the edges, rows and columns
+    of each layer.
     """
-    near, far = speeds().dense_single, speeds().dense_single_far
+    near, part = SINGLE_NEAR
     dense = sum(n * m for edges, n, m in layers if edges >= int(near * n * m))
-    return far if dense * itemsize > SINGLE_SHARE * machine().caches[2] else near
+    return near if dense * itemsize <= part * machine().caches[1] else speeds().dense_single
 
 
 def single_layer(edges: int, nrows: int, ncols: int) -> float:

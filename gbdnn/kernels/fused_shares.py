@@ -180,12 +180,8 @@ class FusedSingle:
     """
 
     def __init__(self, table: Callable[[int], Record], infos: Sequence[LayerInfo]) -> None:
-        dtype, neurons = infos[0].dtype, max(max(i.shape) for i in infos)
-        self._y, self._z = (AlignedBlock(1, neurons, dtype).flat for _ in range(2))
-        members = {"layers": len(infos), "neurons": neurons, "Y": self._y, "Z": self._z}
-        self._job, self._table = _Job("single", dtype, **members), table
-        self._nrows, self._count = infos[0].nrows, 0
-        self._last = (self._z if len(infos) % 2 else self._y)[: infos[-1].ncols]
+        self._job, self._table = _Job("single", infos[0].dtype, layers=len(infos)), table
+        self._infos, self._count = infos, 0
 
     def run(self, x: np.ndarray, out: np.ndarray, count: int, work: float) -> int:
         """Write the activations of the last layer to `out`, on `count` threads if others help.
@@ -196,17 +192,27 @@ class FusedSingle:
             -1 on success; otherwise the layer in which a sum is not finite, or the number of layers
             if a value of `x` is not finite.
         """
-        self._y[: self._nrows] = x
         # Whole layers are faster if no other thread helps.
         count = count if self._job.begin(count, work) else 1
         if count != self._count:
-            active = np.empty((count, len(self._y)), np.uint32)
-            self._job.set(table=self._table(count), shares=count, active=active)
-            self._count = count
+            self._divide(count)
+        self._first[:] = x
         faulty = self._job.run(count)
         self._job.end()
         out[:] = self._last
         return faulty - 1
+
+    def _divide(self, count: int) -> None:
+        infos, table = self._infos, self._table(count)
+        neurons = max(max(info.nrows for info in infos), *(each.width for each in table.all))
+        y, z = (AlignedBlock(1, neurons, infos[0].dtype).flat for _ in range(2))
+        active = np.empty((count, neurons), np.uint32)
+        self._job.set(table=table, shares=count, active=active, neurons=neurons, Y=y, Z=z)
+        self._first, self._last = (
+            y[: infos[0].nrows],
+            (z if len(infos) % 2 else y)[: infos[-1].ncols],
+        )
+        self._count = count
 
 
 class Singles:
@@ -236,7 +242,12 @@ class Singles:
     def _table(self, count: int) -> Record:
         tables = self._tables  # threads that replace it at once lose one, which is made again
         if count not in tables:
-            made = Record.joined([single_shares(layer, count) for layer in self._layers])
+            made = Record.joined(
+                [
+                    single_shares(layer, info, count)
+                    for layer, info in zip(self._layers, self._infos, strict=True)
+                ]
+            )
             last = dict(list(tables.items())[-1:])
             self._tables = tables = {**last, count: made}
         return tables[count]

@@ -55,7 +55,8 @@ def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
     made.W[:, 1::2] = made.W[:, : ncols // 2 * 2 : 2]
     layer = network([made])[0]
     whole = FUSED.prepare(layer, None, None)
-    shares = [share for share in table.shares(whole, count).all if share.ncols]
+    record = table.shares(whole, count)  # owns the memory
+    shares = [share for share in record.all if share.ncols]
     is_dense = whole.record.first.dense
     firsts = np.array([share.places - whole.record.first.places for share in shares])
     require_division(firsts, [share.ncols for share in shares], ncols)
@@ -162,7 +163,7 @@ def test_no_two_shares_of_a_single_input_write_to_one_cache_line(neurons, dtype,
     rows = SparseRows.from_matrix(layer.W.dup())
     single = table.prepare_rows(rows, layer.bias, layer, dense=density == 1)
     for count in (1, 2, 3, 8):
-        shares = table.single_shares(single, count)
+        shares = table.single_shares(single, layer, count)
         first, ncols = shares["first"], shares["ncols"]
         assert (first[ncols > 0] * layer.dtype.itemsize % 64 == 0).all()
         assert [*(first + ncols)] == [*first[1:], neurons]

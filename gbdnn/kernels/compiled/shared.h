@@ -12,9 +12,8 @@ struct layer {
     int64_t checked;      // whether to look for sums that are not finite
     int64_t masked;       // whether sums are kept where a mask lies between the limits, else 0
     int64_t panels;       // number of groups of rows by which the edges are sorted
-    int64_t first, width;  // for single inputs: the first of the columns here, and those of the layer
+    int64_t first, width;  // for single inputs: the first of the columns here, and number of sums
     const int64_t *indptr;
-    const int64_t *ends;  // for single inputs: of the edges of each row, which begin at `indptr`
     const void *rows;  // uint32_t; for single inputs: columns, uint16_t if `width` is at most NEAR
     const uint32_t *places;  // neuron of each column
     const real *weights, *bias;

@@ -18,11 +18,12 @@ INLINED int64_t column(const void *columns, int64_t e, const bool near)
     return near ? ((const uint16_t *)columns)[e] : ((const uint32_t *)columns)[e];
 }
 
-/* Compute z += v W(i, :) for the edges `e` to `last` of a row, which has no repeated columns. */
+/* Compute z += v W(i, :) for the edges `e` to `last` of a row, which are in fours without repeated
+   columns. */
 INLINED void add_row(const void *columns, const real *weights, int64_t step, int64_t e,
                      int64_t last, real v, real *restrict z, const bool near)
 {
-    for (; e + 4 <= last; e += 4) {
+    for (; e < last; e += 4) {
         const int64_t j[4] = {column(columns, e, near), column(columns, e + 1, near),
                               column(columns, e + 2, near), column(columns, e + 3, near)};
         const four_reals w = *(const four_reals *)(weights + e * step);
@@ -30,10 +31,6 @@ INLINED void add_row(const void *columns, const real *weights, int64_t step, int
         sums = __builtin_elementwise_fma(w, (four_reals)(v), sums);
         for (int64_t k = 0; k < 4; k++)
             z[j[k]] = sums[k];
-    }
-    for (; e < last; e++) {
-        const int64_t j = column(columns, e, near);
-        z[j] = __builtin_elementwise_fma(weights[e * step], v, z[j]);
     }
 }
 
@@ -43,7 +40,7 @@ INLINED void add_rows(const struct layer W, const uint32_t *active, int64_t acti
 {
     for (int64_t n = 0; n < actives; n++) {
         const int64_t i = active[n];
-        add_row(W.rows, W.weights, W.weight_step, W.indptr[i], W.ends[i], y[i], z, near);
+        add_row(W.rows, W.weights, W.weight_step, W.indptr[i], W.indptr[i + 1], y[i], z, near);
     }
 }
 

@@ -37,8 +37,8 @@ class FusedLayer(NamedTuple):
     the next have the same rows and are computed together; ``limits`` are the least and greatest
     activation. A dense layer stores all weights by column and has no ``rows``.
 
-    For single inputs the arrays hold the rows of W: ``rows`` (uint16 or uint32) are column numbers.
-    One weight for all edges is stored four times.
+    For single inputs the arrays hold the rows of W, in fours: ``rows`` (uint16 or uint32) are
+    column numbers. One weight for all edges is stored four times.
     """
 
     ncols: int
@@ -116,46 +116,79 @@ def prepare_rows(
 ) -> FusedLayer:
     """Return a layer for single inputs from its rows; a dense layer stores zeros, too."""
     if dense:
-        arrays = _dense(rows, b, info)
-    else:
-        weights = rows.values[:1].repeat(4) if rows.is_iso else rows.values  # four per load
-        arrays = {
-            "indptr": rows.indptr.astype(np.int64),
-            "rows": rows.columns.astype(np.uint16 if rows.ncols <= NEAR else np.uint32),
-            "weights": np.ascontiguousarray(weights),
-            "bias": np.atleast_1d(np.asarray(b, info.dtype)),
-        }
-    return _layer(info, arrays, width=info.ncols, weight_step=int(not rows.is_iso))
+        return _layer(info, _dense(rows, b, info), width=info.ncols)
+    width = _single_width(info, 1)
+    given = rows.indptr.astype(np.int64), rows.columns, None if rows.is_iso else rows.values
+    arrays = _in_fours(*given, width, info.ncols)
+    if rows.is_iso:
+        arrays["weights"] = rows.values[:1].repeat(4)
+    bias = np.atleast_1d(np.asarray(b, info.dtype))
+    numbers = {"width": width, "weight_step": int(not rows.is_iso)}
+    return _layer(info, arrays | {"bias": bias}, **numbers)
 
 
-def single_shares(layer: FusedLayer, count: int) -> Record:
+def _single_width(info: LayerInfo, count: int) -> int:
+    """Return how many sums a single input needs in `count` shares.
+
+    No two shares have sums in the same cache line, which threads would take from each other at
+    every row. A line for each share follows, for the products that fill up fours.
+    """
+    line = 64 // info.dtype.itemsize
+    return (-(-info.ncols // line) + count) * line
+
+
+def _in_fours(
+    indptr: np.ndarray, columns: np.ndarray, weights: np.ndarray | None, width: int, unused: int
+) -> dict[str, np.ndarray]:
+    """Return rows whose numbers of edges are multiples of four, which are computed together.
+
+    They are filled up with edges to the four columns from ``unused`` on. One weight for all edges
+    is None.
+    """
+    degrees = np.diff(indptr)
+    new_indptr = np.zeros(len(indptr), np.int64)
+    np.cumsum(-(-degrees // 4) * 4, out=new_indptr[1:])
+    at = np.arange(len(columns)) + np.repeat(new_indptr[:-1] - indptr[:-1], degrees)
+    rows = (np.arange(new_indptr[-1]) % 4 + unused).astype(
+        np.uint16 if width <= NEAR else np.uint32
+    )
+    rows[at] = columns
+    arrays = {"indptr": new_indptr, "rows": rows}
+    if weights is not None:
+        arrays["weights"] = np.zeros(len(rows), weights.dtype)
+        arrays["weights"][at] = weights
+    return arrays
+
+
+def single_shares(layer: FusedLayer, info: LayerInfo, count: int) -> Record:
     """Return `count` shares of a layer from `prepare_rows`, with about equally many edges.
 
-    They refer to the same edges: those of a row are cut between columns. No two shares have sums in
-    the same cache line, which threads would take from each other at every row.
+    Each has a copy of its edges: threads read them faster than parts of whole rows.
     """
-    arrays, parts = layer.arrays, np.arange(count + 1) / count
-    line = 64 // arrays["weights"].itemsize
-    cuts: Any = [None] * (count + 1)
+    if count == 1:
+        return layer.record
+    arrays, line = layer.arrays, 64 // info.dtype.itemsize
     ends: Any
-    if layer.record.first.dense:
+    parts, dense = np.arange(count + 1) / count, "rows" not in layer.arrays
+    if dense:
         ends = parts * layer.ncols
     else:
-        columns, indptr = arrays["rows"], arrays["indptr"]
-        edges = np.cumsum(np.bincount(columns, minlength=layer.ncols))
-        ends = np.searchsorted(edges, parts * len(columns))
+        edges = np.cumsum(np.bincount(arrays["rows"], minlength=layer.ncols)[: layer.ncols])
+        ends = np.searchsorted(edges, parts * info.edges)
     ends = np.minimum(np.rint(ends / line).astype(np.int64) * line, layer.ncols)
     ends[0], ends[-1] = 0, layer.ncols
-    if not layer.record.first.dense:
-        cuts = np.empty((count + 1, len(indptr) - 1), np.int64)
-        before = np.zeros(len(columns) + 1, np.int64)
-        for cut, end in zip(cuts, ends, strict=True):
-            np.cumsum(columns < end, out=before[1:])
-            cut[:] = indptr[:-1] + before[indptr[1:]] - before[indptr[:-1]]
-    return Record.joined([
-        layer.record.copy(first=first, ncols=last - first, indptr=begin, ends=end)
-        for (first, last), begin, end in zip(pairwise(ends.tolist()), cuts, cuts[1:], strict=False)
-    ])  # fmt: skip
+    found, width = [], _single_width(info, count)
+    for k, (first, last) in enumerate(pairwise(ends.tolist())):
+        members: dict[str, Any] = {"first": first, "ncols": last - first}
+        if not dense:
+            inside = np.flatnonzero((arrays["rows"] >= first) & (arrays["rows"] < last))
+            is_iso = not layer.record.first.weight_step
+            members |= {"width": width} | _in_fours(
+                np.searchsorted(inside, arrays["indptr"]), arrays["rows"][inside],
+                None if is_iso else arrays["weights"][inside], width, width + (k - count) * line,
+            )  # fmt: skip
+        found.append(layer.record.copy(**members))
+    return Record.joined(found)
 
 
 def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str, np.ndarray]:
