@@ -273,8 +273,8 @@ def test_panels(monkeypatch):
     model = network(60, 50, 40)
     assert model[0](torch.zeros(1, 60, dtype=torch.float64)).shape == (1, 50)
     (edges,) = patterns_of(model[0])
-    assert edges.taken is not None
-    assert not torch.equal(edges.taken, edges.inverse)
+    assert edges.positions is not None
+    assert not torch.equal(edges.positions, edges.inverse)
     with torch.inference_mode():  # whose tensors other modes do not write
         model(torch.zeros(7, 60, dtype=torch.float64))
     for batch in (33, 5, 99):
@@ -284,7 +284,7 @@ def test_panels(monkeypatch):
     for batch in (39, 40):
         model.zero_grad()
         agrees(model, (batch, 60))
-    assert [edges.taken is None for edges in patterns_of(model[0])] == [False, True]
+    assert [edges.positions is None for edges in patterns_of(model[0])] == [False, True]
 
 
 def test_several_graphs_at_once():

@@ -138,7 +138,7 @@ class FusedInputs:
     # What the run asks for
 
     def _read(self, source: Any, first: int, k: int) -> None:
-        """Give rows to the run, as many as fit a share of the memory."""
+        """Give rows to the run, as many as fit a fraction of the memory."""
         sizes, began = self._plan.sizes, perf_counter()
         parts, part, last = read_parts(source, first, self._step, sizes.workers, sizes.working // 8)
         self._watch.progress.spent(reading=perf_counter() - began)
@@ -165,10 +165,10 @@ class FusedInputs:
             run.set(asked=1)
             return False
         chain: Any = self._loader.around(k - 1).chain  # which has put the neurons in order
-        found = [
+        blocks_of_rows = [
             rows for Y in blocks for rows in chain.rows(Y, k, droppable=self._layers[k].droppable)
         ]
-        rows = SparseRows.joined(found)
+        rows = SparseRows.joined(blocks_of_rows)
         watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
         run.take(place)
         self._is_last = False
@@ -270,13 +270,13 @@ def read_parts(
     fair = -(-(last - first) // (2 * workers * step)) * step
     part = min(fair, AT_ONCE * step)
     starts = range(first, last, part)
-    found: list[Any] = [None] * len(starts)
+    parts: list[Any] = [None] * len(starts)
 
     def read(items: Iterator[int]) -> None:
         for n in items:
             start = starts[n]
-            found[n] = (dense or source.sparse_rows)(start, min(start + part, last))
+            parts[n] = (dense or source.sparse_rows)(start, min(start + part, last))
 
     context: Any = {} if dense else {"nthreads": 1, "chunk": 4096}
     share(workers, deque(range(len(starts))), read, **context)
-    return found, part, last
+    return parts, part, last

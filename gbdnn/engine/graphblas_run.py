@@ -68,7 +68,7 @@ class _Division(NamedTuple):
 
 
 class GraphBlasRun:
-    """The share of the sparse and of the full kernel in a run."""
+    """What the sparse and the full kernel compute in a run."""
 
     def __init__(self, plan: Plan, layers: Sequence[LayerPlan], watch: Watch, sink: Answer) -> None:
         self._plan, self._layers, self._watch, self._sink = plan, layers, watch, sink
@@ -91,9 +91,9 @@ class GraphBlasRun:
         else:
             start = rows.start if X is getattr(rows.source, "in_place", None) else 0
             bounds = np.append(np.arange(start, len(numbers), step), len(numbers))
-        found: dict[int, list[SparseRows]] = {}
+        waiting: dict[int, list[SparseRows]] = {}
         if len(numbers) == 0:
-            return found, end
+            return waiting, end
         multiplicity, net = self._watch.multiplicity, self._plan.facts.net
         is_written = stop == len(self._layers) and not is_sparse and self._sink.is_array
         parts = Parts(
@@ -106,21 +106,21 @@ class GraphBlasRun:
             width=costs.panel_width(net.neurons, net.dtype.itemsize), ids=ids,
             answer=self._sink.arrays() if is_written else None,
         )  # fmt: skip
-        taken = np.zeros(parts.count, bool)
-        while not taken.all():
+        is_taken = np.zeros(parts.count, bool)
+        while not is_taken.all():
             parts.compute()
-            ended = (parts.parts["ended"][: parts.count] != 0) & ~taken
-            if not (ended | taken).all() and parts.held <= max(_LEAST_HELD, room // 64):
+            ended = (parts.parts["ended"][: parts.count] != 0) & ~is_taken
+            if not (ended | is_taken).all() and parts.held <= max(_LEAST_HELD, room // 64):
                 continue
             for at, some in self._taken(parts, np.flatnonzero(ended), ids, k):
-                found.setdefault(at, []).append(some)
-            taken |= ended
+                waiting.setdefault(at, []).append(some)
+            is_taken |= ended
             # Joining and merging rows takes four times their memory.
-            if sum(Y.nbytes for some in found.values() for Y in some) > room // 4:
+            if sum(Y.nbytes for some in waiting.values() for Y in some) > room // 4:
                 unread = parts.finish_begun()
                 end = int(numbers[unread]) if unread < len(numbers) else end
-                taken = taken[: parts.count]
-        return found, end
+                is_taken = is_taken[: parts.count]
+        return waiting, end
 
     def _division(self, layer: Layer, rows: WaitingRows, *, is_sparse: bool) -> _Division:
         """Divide rows among threads."""
@@ -129,13 +129,13 @@ class GraphBlasRun:
             step = min(sizes.width, costs.block_rows(inputs, threads))
             workers = max(1, min(sizes.workers, threads, -(-inputs // step)))
             return _Division(step, workers, math.inf)
-        each = SPARSE.most_entries_in_all(layer, rows.entries, inputs) / inputs
-        fits = max(1, int(sizes.entries / max(each, 1)))
+        most_per_input = SPARSE.most_entries_in_all(layer, rows.entries, inputs) / inputs
+        fits = max(1, int(sizes.entries / max(most_per_input, 1)))
         work = SPARSE.cost(layer.info, inputs, rows.entries)
         step = min(costs.part_rows(work, inputs, threads), fits)
         workers = max(1, min(threads, -(-inputs // step), fits))
         most = sizes.entries // workers
-        return _Division(max(1, min(step, int(most / max(each, 1)))), workers, most)
+        return _Division(max(1, min(step, int(most / max(most_per_input, 1)))), workers, most)
 
     def _read(
         self, rows: WaitingRows, division: _Division, *, is_sparse: bool
@@ -170,13 +170,13 @@ class GraphBlasRun:
                 f"memory={self._plan.facts.memory} is too small: one input does not fit at layer"
                 f" {k}; pass memory={self._plan.sizes.enough} or more"
             )
-        ends, found = np.cumsum(entries), [0]
-        while found[-1] < len(ends):
-            at = found[-1]
+        ends, bounds = np.cumsum(entries), [0]
+        while bounds[-1] < len(ends):
+            at = bounds[-1]
             before = ends[at - 1] if at else 0
             fits = int(np.searchsorted(ends, before + most, side="right"))
-            found.append(max(at + 1, min(fits, at + step)))
-        return np.array(found)
+            bounds.append(max(at + 1, min(fits, at + step)))
+        return np.array(bounds)
 
     def _taken(
         self, parts: Parts, ended: np.ndarray, ids: np.ndarray, first: int

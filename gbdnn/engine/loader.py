@@ -126,5 +126,5 @@ def _layout(net: Network, kernel: FusedKernel, reordered: bool, wide: bool) -> L
         kernel.prepare(layer, order[k], order[k + 1], wide=wide) if kernel.is_exact(layer) else None
         for k, layer in enumerate(net)
     ]
-    positions = [None if each is None else inverse(each) for each in order[:-1]]
+    positions = [None if neurons is None else inverse(neurons) for neurons in order[:-1]]
     return Layout(weights, positions, {})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Merged"]
 
-_WORTH = 0.75  # share of distinct inputs up to which merging pays
+_WORTH = 0.75  # fraction of distinct inputs up to which merging pays
 
 
 class Merged:

@@ -227,24 +227,24 @@ class Plan(NamedTuple):
     @property
     def entries(self) -> list[float]:
         """Estimated entries before each layer, and of the answer, if no input dies."""
-        found = [self.facts.entries]
+        entries = [self.facts.entries]
         for info in self.facts.net.infos:
-            paths = math.inf if info.revives else found[-1] * info.edges / max(info.nrows, 1)
-            found.append(min(paths, float(self.facts.inputs) * info.ncols))
-        return found
+            paths = math.inf if info.revives else entries[-1] * info.edges / max(info.nrows, 1)
+            entries.append(min(paths, float(self.facts.inputs) * info.ncols))
+        return entries
 
     @property
     def groups(self) -> list[LayerGroup]:
         """Consecutive layers with the same kernel, if no input dies."""
-        found: list[LayerGroup] = []
+        groups: list[LayerGroup] = []
         for k, (info, entries) in enumerate(zip(self.facts.net.infos, self.entries, strict=False)):
             ms, first = self._costs(info, entries), k
-            kernel, why = self._kernel(k, entries, found[-1].kernel if found else None, ms)
-            if found and found[-1][2:4] == (kernel, why):
-                first, *_, before = found.pop()
+            kernel, why = self._kernel(k, entries, groups[-1].kernel if groups else None, ms)
+            if groups and groups[-1][2:4] == (kernel, why):
+                first, *_, before = groups.pop()
                 ms = {name: before[name] + ms[name] for name in ms}
-            found.append(LayerGroup(first, k + 1, kernel, why, ms))
-        return found
+            groups.append(LayerGroup(first, k + 1, kernel, why, ms))
+        return groups
 
     def _kernel(
         self, k: int, entries: float, after: str | None, ms: dict[str, float]
@@ -265,20 +265,20 @@ class Plan(NamedTuple):
 
     def _costs(self, info: LayerInfo, entries: float) -> dict[str, float]:
         """Return the time of a layer in each kernel, in ms."""
-        inputs, sizes, found = self.facts.inputs, self.sizes, {}
+        inputs, sizes, times = self.facts.inputs, self.sizes, {}
         width = max(1, min(sizes.width, inputs))
         blocks = -(-inputs // width)
         side_by_side = max(1, min(blocks, sizes.workers)) * sizes.threads_each
         for kernel in BLOCK_KERNELS.values():
             ns = blocks * kernel.cost(info, width, 0) / side_by_side
-            found[kernel.name] = ns / 1e6 if kernel.is_exact(info) else math.inf
+            times[kernel.name] = ns / 1e6 if kernel.is_exact(info) else math.inf
         if self.is_single_window and inputs <= costs.SINGLES:
             shares = sizes.threads_each
             ns = costs.single_layer(info.edges, *info.shape) / shares
-            found[self.kernel] = inputs * (ns + (shares > 1) * shares * costs.SHARE) / 1e6
+            times[self.kernel] = inputs * (ns + (shares > 1) * shares * costs.SHARE) / 1e6
         as_rows = SPARSE.cost(info, inputs, entries) / self.facts.threads
         names = SPARSE.name, *[lagraph.NAME] * (self.kernel == lagraph.NAME)
-        return found | dict.fromkeys(names, as_rows / 1e6)
+        return times | dict.fromkeys(names, as_rows / 1e6)
 
     @property
     def seconds(self) -> float:
@@ -324,7 +324,7 @@ class Plan(NamedTuple):
         names = [*BLOCK_KERNELS, SPARSE.name, *[lagraph.NAME] * (self.kernel == lagraph.NAME)]
         header = ("layers", "kernel", *(f"{name}, ms" for name in names), "why")
         rows = [
-            (f"{first}-{stop - 1}", kernel, *(f"{each:.3g}" for each in ms.values()), why)
+            (f"{first}-{stop - 1}", kernel, *(f"{time:.3g}" for time in ms.values()), why)
             for first, stop, kernel, why, ms in self.groups
         ]
         return Table(title, header, rows, self._notes())
@@ -366,7 +366,7 @@ def choose(facts: Facts) -> Plan:
         return Plan(facts, lagraph.NAME, False, Sizes((0,), inputs or 1, 1, facts.threads, 0, 0, 0))
     if facts.engine in _CHOOSE:
         all_run = facts.engine == "auto" and facts.is_compiled
-        kernel = next(each for each in BLOCK_KERNELS.values() if all_run or not each.is_compiled)
+        kernel = next(kind for kind in BLOCK_KERNELS.values() if all_run or not kind.is_compiled)
     given = net, inputs, facts.threads, facts.memory
     if kernel is not None and kernel.is_compiled and facts.may_be_single_window():
         return Plan(facts, kernel.name, True, single_window(*given))
@@ -396,11 +396,11 @@ def plan_of(
     if kernel is not None and kernel.is_compiled:
         required(of_net.dtype)
     cores = machine().cores  # more threads would take turns on them
-    few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
-    alone = few and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows, nthreads) == 1
+    is_small = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
+    alone = is_small and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows, nthreads) == 1
     # Counting the entries of a few inputs, or threads, may take longer than to follow the plan.
     facts = Facts(
-        net=of_net, inputs=X.nrows, entries=X.nrows * X.ncols if few else X.nvals,
+        net=of_net, inputs=X.nrows, entries=X.nrows * X.ncols if is_small else X.nvals,
         is_dense=X.dense_rows is not None, engine=engine, memory=memory,
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
         threads=min(cores, nthreads or (1 if alone else available())),
@@ -409,7 +409,7 @@ def plan_of(
         has_library=of_any_processor(of_net.dtype) is not None,
     )  # fmt: skip
     plan = net.prepared(_planned, machine(), *facts[1:], most=_PLANS)
-    if few and not plan.is_single_window:
+    if is_small and not plan.is_single_window:
         threads = min(cores, nthreads or available())
         facts = facts._replace(entries=X.nvals, threads=threads)
         plan = choose(facts)
@@ -423,7 +423,7 @@ def _planned(net: Network, _: Machine, *facts: Any) -> Plan:
 def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:
     """Return the plans of all layers for features of at most `largest` in absolute value."""
     # Rounded up: few distinct plans are cached on the network.
-    bound = min(each for each in (*MAGNITUDES, math.inf) if largest <= each)
+    bound = min(magnitude for magnitude in (*MAGNITUDES, math.inf) if largest <= magnitude)
     return net.prepared(_layer_plans, kernel, bound)
 
 

@@ -68,12 +68,12 @@ class RunProgress:
             return
         counts = np.asarray(counts, np.int64)
         stop = k + len(counts)
-        each = counts * self._edges[k:stop]
-        done = int(each.sum())
+        edges = counts * self._edges[k:stop]
+        done = int(edges.sum())
         with self._lock:
             of = self.layers.setdefault(kernel, np.zeros((len(self._edges), 2)))
             of[k:stop, 0] += seconds
-            of[k:stop, 1] += each
+            of[k:stop, 1] += edges
             self.done += done
             self.kernels[kernel] = self.kernels.get(kernel, 0) + done
             self._passed += left * (stop - k)

@@ -66,26 +66,26 @@ def infer_network(
         net, X, engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads,
         callback=callback,
     )  # fmt: skip
-    progress, dense, few = current(), X.dense_rows is not None, X.nrows
-    progress.begin(net.infos, few, plan)
+    progress, dense, inputs = current(), X.dense_rows is not None, X.nrows
+    progress.begin(net.infos, inputs, plan)
     if plan.kernel == lagraph.NAME:
         with restored(), engaged(nthreads):
             return _at_once(net, X, callback)
     if not plan.is_single_window:
-        merged = Merged(few, always=deduplicate != "auto") if plan.merges else None
+        merged = Merged(inputs, always=deduplicate != "auto") if plan.merges else None
         with restored(), engaged(nthreads):
             run = _Run(net, X, plan, merged, callback)
             Y = run.answer()
         _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
         return Y
     _log.info("engine %s: %s kernel in a single window", engine, plan.kernel)
-    rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), X.dtype)
-    if few <= costs.SINGLES:
-        values = np.empty((few, net.shape[1]), X.dtype)
+    rows: Any = X if dense else DenseRows(X.sparse_rows(0, inputs).dense(), X.dtype)
+    if inputs <= costs.SINGLES:
+        values = np.empty((inputs, net.shape[1]), X.dtype)
         net.prepared(Singles).run(rows, values, plan.sizes.threads_each)
-        progress.computed(0, [few] * len(net), few, plan.kernel)
+        progress.computed(0, [inputs] * len(net), inputs, plan.kernel)
         return matrix_of(values)
-    answer = Answer(few, net.shape[1], X.dtype, dense=True, memory=memory)
+    answer = Answer(inputs, net.shape[1], X.dtype, dense=True, memory=memory)
     answer.wrote(run_shallow(net, rows, *answer.arrays(), sizes=plan.sizes, progress=progress))
     return answer.matrix()
 
@@ -104,8 +104,8 @@ def checked_options(
         raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")
     require_callable(callback, "callback")
     nthreads, memory = as_nthreads(nthreads), as_bytes(memory)
-    found = {"engine": engine, "deduplicate": deduplicate, "memory": memory}
-    return {**found, "nthreads": nthreads, "callback": callback}
+    options = {"engine": engine, "deduplicate": deduplicate, "memory": memory}
+    return {**options, "nthreads": nthreads, "callback": callback}
 
 
 def _at_once(net: Network, X: RowSource, callback: Any) -> gb.Matrix:
@@ -191,7 +191,7 @@ class _Run:
                 self._parts(rows, is_sparse=is_sparse)
                 return
         if fused is not None:  # its blocks wait before the next rows
-            limit = max(k, min((each.k for each in self.rows), default=math.inf))
+            limit = max(k, min((part.k for part in self.rows), default=math.inf))
             fused.compute(source, start, k, limit, is_last=not self.rows)
             while fused.left:
                 at, some = fused.left.pop()
@@ -204,8 +204,8 @@ class _Run:
         if self.merged is not None or (is_sparse and self.plan.block_kernel is not None):
             stop = next((at for at in range(k + 1, stop) if is_stop(at)), stop)
         room = self.plan.sizes.waiting - sum(self._held().values())
-        found, end = self.graphblas.step(loaded, rows, stop, room, is_sparse=is_sparse)
-        for at, some in found.items():
+        waiting, end = self.graphblas.step(loaded, rows, stop, room, is_sparse=is_sparse)
+        for at, some in waiting.items():
             rows_at = SparseRows.joined(some)
             if self.merged is not None and is_stop(at):
                 inputs, rows_at = rows_at.nrows, self.merged.rows(rows_at)

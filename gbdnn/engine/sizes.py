@@ -113,14 +113,14 @@ def sizes(
     """Return the sizes of a run that fits `memory` bytes.
 
     ===================  =================  ===============
-    share                network in memory  network on disk
+    fraction for         network in memory  network on disk
     ===================  =================  ===============
     activations          all                1/2
     layers, two groups   (the caller's)     1/2
     ===================  =================  ===============
 
     Each thread works on `BlockKernel.at_once` blocks. The rest holds blocks and rows that wait
-    between windows. Without a block kernel, half of the activations' share holds the sparse
+    between windows. Without a block kernel, half of the activations' fraction holds the sparse
     kernel's temporary matrices. Freed memory that the C library keeps is not counted.
 
     Raises
@@ -143,10 +143,10 @@ def sizes(
         used += needed
     neurons, dtype = max(net.neurons, 1), net.dtype
     entry = 2 * _TEMPORARIES * (8 + dtype.itemsize)
-    found = Sizes((*starts,), inputs or 1, 1, threads, working, working // 2, 1, working // entry)
+    plain = Sizes((*starts,), inputs or 1, 1, threads, working, working // 2, 1, working // entry)
     if kernel is None:
         most = max(i.ncols if i.revives else min(i.ncols, i.edges) for i in net.infos)
-        return found._replace(enough=parts * entry * most)
+        return plain._replace(enough=parts * entry * most)
     count, step = kernel.at_once, kernel.step(dtype)
     width = max(step, kernel.width(neurons, dtype.itemsize, inputs, threads))
     row = parts * count * neurons * dtype.itemsize
@@ -161,7 +161,7 @@ def sizes(
     waiting = working - count * workers * block
     if net.in_memory:
         waiting = min(waiting, max(_WAITING, 8 * workers * block))
-    return found._replace(
+    return plain._replace(
         width=width, workers=workers, threads_each=inner, waiting=waiting, block=block
     )
 
@@ -202,8 +202,8 @@ def division(
 ) -> tuple[int, int]:
     """Return the inputs per block and the threads of a run in a single window."""
     lanes = 128 // facts.dtype.itemsize  # a tile of two cache lines is twice as fast as one
-    each = facts.edges * costs.speeds().fused + facts.infos[0].nrows * costs.DENSE_COPY
-    workers = 1 if inputs * each < costs.HAND_OVER else nthreads or available()
+    input_cost = facts.edges * costs.speeds().fused + facts.infos[0].nrows * costs.DENSE_COPY
+    workers = 1 if inputs * input_cost < costs.HAND_OVER else nthreads or available()
     workers = max(1, min(workers, machine().cores, memory // facts.narrowest))
     fits = memory // (facts.narrowest * workers) * lanes
     widest = max(lanes, min(costs.direct_width(facts.dtype.itemsize), fits))

@@ -116,22 +116,22 @@ class Watch:
             seconds = perf_counter() - began
             self.progress.computed(k, counts[:, 0], left, kernel, seconds * of_layers(counts))
             if self._callback:
-                found = layer_stats(k, counts, number, self._engine, kernel, seconds)
-                self._records.append(found)
+                layers = layer_stats(k, counts, number, self._engine, kernel, seconds)
+                self._records.append(layers)
 
-    def pieces(self, found: Piece, kernel: str, *, is_last: bool) -> None:
+    def pieces(self, piece: Piece, kernel: str, *, is_last: bool) -> None:
         """Record pieces of a compiled run that passed the same layers, or a merge."""
-        k, layers = found.layer, found.counts.shape[1]
+        k, layers = piece.layer, piece.counts.shape[1]
         if not layers:
-            self.progress.dropped(k, int(found.before.sum()))
+            self.progress.dropped(k, int(piece.before.sum()))
             return
-        counts, seconds = found.counts.sum(0), 1e-9 * float(found.computing.sum())
-        left, what = int(found.left.sum()), "writing" if is_last else "regrouping"
+        counts, seconds = piece.counts.sum(0), 1e-9 * float(piece.computing.sum())
+        left, what = int(piece.left.sum()), "writing" if is_last else "regrouping"
         self.progress.computed(k, counts[:, 0], left, kernel, seconds * of_layers(counts))
-        reading, rest = (1e-9 * float(ns.sum()) for ns in (found.reading, found.rest))
+        reading, rest = (1e-9 * float(ns.sum()) for ns in (piece.reading, piece.rest))
         self.progress.spent(**{"reading": reading, what: rest})
         for of_piece, ns in zip(
-            found.counts if self._callback else (), found.computing, strict=False
+            piece.counts if self._callback else (), piece.computing, strict=False
         ):
             number = self.number()
             self._records.append(
@@ -141,8 +141,8 @@ class Watch:
     def tell(self) -> None:
         """Call the callback with the records."""
         records, self._records = self._records, []
-        for each in chain.from_iterable(records):
-            self._callback(each)  # type: ignore[misc]
+        for layer in chain.from_iterable(records):
+            self._callback(layer)  # type: ignore[misc]
 
 
 def layer_stats(
@@ -156,12 +156,12 @@ def layer_stats(
         Inputs computed, distinct inputs alive, inputs alive, entries, and clock ticks in proportion
         to which `seconds` is divided.
     """
-    each = seconds * of_layers(counts)
+    of_layer = seconds * of_layers(counts)
     for k, (inputs, distinct, alive, entries, _) in enumerate(counts.tolist(), first):
         if inputs:
             yield LayerStats(
                 layer=k, block=block, inputs=inputs, alive=alive, distinct=distinct,
-                entries=entries, engine=engine, kernel=kernel, seconds=float(each[k - first]),
+                entries=entries, engine=engine, kernel=kernel, seconds=float(of_layer[k - first]),
             )  # fmt: skip
 
 

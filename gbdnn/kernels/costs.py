@@ -202,8 +202,8 @@ def is_wide(width: int, itemsize: int) -> bool:
 def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:
     """Return the time of a layer in the sparse kernel for all `inputs` together, in ns."""
     products = entries * edges / max(nrows, 1)
-    found = new_entries(inputs, entries, edges, nrows, ncols)
-    return SPARSE_CALL + products + found * speeds().entry
+    new = new_entries(inputs, entries, edges, nrows, ncols)
+    return SPARSE_CALL + products + new * speeds().entry
 
 
 def new_entries(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:

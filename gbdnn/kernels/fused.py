@@ -97,8 +97,8 @@ def _columns(
     if rows is not None and columns is not None:
         return reordered(layer, rows, columns)
     arrays = layer.W.ss.export("csc", sort=True)
-    found = arrays["indptr"], arrays["row_indices"], arrays["values"]
-    return SparseRows(*found, layer.nrows), layer.bias
+    csc = arrays["indptr"], arrays["row_indices"], arrays["values"]
+    return SparseRows(*csc, layer.nrows), layer.bias
 
 
 def _any_width(layer: Layer) -> FusedLayer:

@@ -66,10 +66,10 @@ class FusedChain:
     def write(self, Y: AlignedBlock, values: np.ndarray, present: np.ndarray | None) -> int:
         """Write the inputs to rows of arrays."""
         ids = np.ascontiguousarray(Y.inputs)
-        found: Any = self.compiled.to_dense(
+        entries: Any = self.compiled.to_dense(
             Y.whole, Y.stride, Y.neurons, ids, len(ids), values, Y.neurons, present,
         )  # fmt: skip
-        return int(found)
+        return int(entries)
 
     def _rows(self, Y: AlignedBlock, k: int, first: int, ids: np.ndarray) -> SparseRows:
         inputs, some = len(ids), Y.flat[first:]

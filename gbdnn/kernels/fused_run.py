@@ -105,7 +105,7 @@ class CompiledRun:
         self._state[:, 0], self._state[:, 1] = np.arange(blocks - threads, blocks), -1
         workers = Record("worker", dtype, threads)
         workers.set_each(
-            Z=self._state, pool=self._state[:, 1:], found=self._state[:, 2:],
+            Z=self._state, pool=self._state[:, 1:], results=self._state[:, 2:],
             scratch=[scratch(self._memory.stride) for _ in range(threads)],
         )  # fmt: skip
         self.counters = np.zeros(constant("COUNTERS"), np.int64)
@@ -134,7 +134,7 @@ class CompiledRun:
             }  # fmt: skip
         if windows > 1:
             arrays |= {
-                "pieces": np.empty((2 * blocks, 3), np.int64), "shares": min(SHARED, width),
+                "pieces": np.empty((2 * blocks, 3), np.int64), "most_shared": min(SHARED, width),
                 "alive": np.zeros((threads, SHARED), np.int64),
                 "leaving": np.zeros(windows + 1) if leaving is None else leaving,
             }  # fmt: skip
@@ -183,7 +183,7 @@ class CompiledRun:
             self.set(contexts=contexts(1))
         place = next(k for k, stop in enumerate(self._stops) if stop > layer)
         self._parts = parts  # a matrix, whose address is not that of an array
-        records = [_rows(each, self._dtype) for each in parts]
+        records = [_rows(part_rows, self._dtype) for part_rows in parts]
         given = records[0] if len(records) == 1 else Record.joined(records)
         self.set(
             parts=given, row_ids=ids,
@@ -273,8 +273,8 @@ class CompiledRun:
 
     def held(self) -> dict[int, int]:
         """Return the number of waiting blocks by layer."""
-        found = zip(self._stops, self.waiting.tolist(), strict=True)
-        return {stop: blocks for stop, blocks in found if blocks}
+        by_stop = zip(self._stops, self.waiting.tolist(), strict=True)
+        return {stop: blocks for stop, blocks in by_stop if blocks}
 
     def block(self, y: int, neurons: int) -> WaitingBlock:
         """Return a block by its number."""
@@ -285,11 +285,11 @@ class CompiledRun:
 
     def at(self, place: int) -> list[int]:
         """Return the numbers of the blocks that wait at a place."""
-        found, y = list[int](), int(self._heads[place])
+        numbers, y = list[int](), int(self._heads[place])
         while y >= 0:
-            found.append(y)
+            numbers.append(y)
             y = int(self.record.kept["next"][y])
-        return found
+        return numbers
 
     def take(self, place: int) -> None:
         """Give back the blocks that waited at a place."""
@@ -321,7 +321,7 @@ def _rows(given: SparseRows | np.ndarray | gb.Matrix, dtype: np.dtype) -> Record
 def factors(count: int) -> np.ndarray:
     """Return pseudo-random odd numbers (splitmix64), so that sums of a few differ."""
     with np.errstate(over="ignore"):
-        found = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        found = (found ^ np.right_shift(found, 30)) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ np.right_shift(found, 27)) * np.uint64(0x94D049BB133111EB)
-    return (found ^ np.right_shift(found, 31)) | np.uint64(1)
+        odd = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        odd = (odd ^ np.right_shift(odd, 30)) * np.uint64(0xBF58476D1CE4E5B9)
+        odd = (odd ^ np.right_shift(odd, 27)) * np.uint64(0x94D049BB133111EB)
+    return (odd ^ np.right_shift(odd, 31)) | np.uint64(1)

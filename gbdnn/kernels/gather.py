@@ -61,10 +61,10 @@ def gathered(rows: SparseRows, Y: gb.Matrix, aggregate: Aggregate = "sum") -> np
     A, Z = rows.matrix(), owned(gb.Matrix.ss.import_fullr, values=values, name="Z")
     # Z += A Y
     Z(plus) << times(A @ Y)
-    found: np.ndarray = Z.ss.unpack("fullr")["values"]
+    product: np.ndarray = Z.ss.unpack("fullr")["values"]
     if aggregate != "sum":
-        found[alone] = 0
-    return found
+        product[alone] = 0
+    return product
 
 
 class Gather:
@@ -121,8 +121,8 @@ class Gather:
     ) -> bool:  # fmt: skip
         """Multiply with GraphBLAS, some rows at a time on each thread."""
         indptr, size = self.rows.indptr[first : last + 1].view(np.int64), Z.itemsize
-        taken = (8 + size) * indptr + (8 + size * Z.shape[1]) * np.arange(len(indptr))
-        cuts = np.searchsorted(taken, np.arange(taken[0], taken[-1], PIECE))
+        nbytes = (8 + size) * indptr + (8 + size * Z.shape[1]) * np.arange(len(indptr))
+        cuts = np.searchsorted(nbytes, np.arange(nbytes[0], nbytes[-1], PIECE))
         start, flags = np.broadcast_to(start, Z.shape), list[bool]()
         queue = deque(pairwise(np.unique([*cuts, last - first]).tolist()))
         workers = min(self._nthreads, len(queue))
@@ -131,8 +131,8 @@ class Gather:
             for a, b in pieces:
                 rows, part = self.rows.sparse_rows(first + a, first + b), Z[a:b]
                 copies = rows.indptr.copy(), rows.columns.copy(), np.array(rows.values)
-                found = gathered(SparseRows(*copies, rows.ncols), Y, self._aggregate)
-                np.add(found, start[a:b], out=part)
+                product = gathered(SparseRows(*copies, rows.ncols), Y, self._aggregate)
+                np.add(product, start[a:b], out=part)
                 flags.append(are_finite(part))
                 if limits != (-np.inf, np.inf):
                     np.clip(part, *limits, out=part)

@@ -97,7 +97,7 @@ class Parts:
         if self.counts is not None:
             self.parts.set_each(counts=self.counts)
         weights: list[Any] = [layer.prepared(kernel.prepare) for layer in layers]
-        table = Record.joined([each.record for each in weights])
+        table = Record.joined([prepared.record for prepared in weights])
         table.kept[None] = weights
         table.set_each(
             checked=[plan.may_overflow for plan in plans],
@@ -180,5 +180,5 @@ def _features(X: gb.Matrix | SparseRows | np.ndarray) -> dict[str, Any]:
     if not isinstance(X, SparseRows):
         return {"X": handle(X)}
     values = X.values[:1] if X.is_iso else np.ascontiguousarray(X.values)
-    found = {"values": values, "value_step": int(not X.is_iso), "indptr": X.indptr}
-    return found | {"columns": np.ascontiguousarray(X.columns)}
+    members = {"values": values, "value_step": int(not X.is_iso), "indptr": X.indptr}
+    return members | {"columns": np.ascontiguousarray(X.columns)}

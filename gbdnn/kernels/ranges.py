@@ -25,8 +25,8 @@ class Ranges(Record):
 
     def __init__(self, first: np.ndarray, last: np.ndarray) -> None:
         ends = np.column_stack((first, last)).astype(np.int64)
-        self.count, self.taken = len(ends), np.zeros(1, np.int64)
-        super().__init__("ranges", None, ends=ends, count=self.count, most=_MOST, next=self.taken)
+        self.count, self.begun = len(ends), np.zeros(1, np.int64)
+        super().__init__("ranges", None, ends=ends, count=self.count, most=_MOST, next=self.begun)
 
 
 def compute(
@@ -43,12 +43,12 @@ def compute(
     def run(_: int) -> None:
         call = begin()
         for made, ranges in work:
-            while ranges.taken[0] < ranges.count:
+            while ranges.begun[0] < ranges.count:
                 flags.append(call(made, ranges))
 
     def stop() -> None:
         for _, ranges in work:
-            ranges.taken[0] = ranges.count
+            ranges.begun[0] = ranges.count
 
     most = sum(ranges.count for _, ranges in work)
     on_threads(min(nthreads, most), run, stop=stop)

@@ -74,7 +74,7 @@ class _Marks(NamedTuple):
         random = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         random ^= random >> np.uint64(29)
         marks = np.ones(ncols, np.int64), positions, random
-        return cls(*(owned(gb.Vector.ss.import_full, values=each) for each in marks))
+        return cls(*(owned(gb.Vector.ss.import_full, values=values) for values in marks))
 
 
 def _order(W: gb.Matrix, marks: dict[int, _Marks]) -> np.ndarray:
@@ -90,5 +90,5 @@ def _order(W: gb.Matrix, marks: dict[int, _Marks]) -> np.ndarray:
 def _sums(W: gb.Matrix, marks: gb.Vector) -> np.ndarray:
     """Return the sum of the marks of each row's columns."""
     sums = gb.semiring.plus_second[marks.dtype](W @ marks).new()
-    found: np.ndarray = sums.to_dense(fill_value=0)
-    return found
+    dense: np.ndarray = sums.to_dense(fill_value=0)
+    return dense

@@ -95,14 +95,14 @@ class SparseKernel:
         """Return an upper bound of the entries of each row after the layer."""
         _, _, fill, degrees, _ = layer.prepared(self.prepare)
         paths = np.concatenate(([0], np.cumsum(degrees[rows.columns.view(np.int64)])))
-        found = np.diff(paths[rows.indptr.view(np.int64)])
-        return np.minimum(found + (0 if fill is None else fill.nvals), layer.ncols)
+        paths_of_rows = np.diff(paths[rows.indptr.view(np.int64)])
+        return np.minimum(paths_of_rows + (0 if fill is None else fill.nvals), layer.ncols)
 
     def most_entries_in_all(self, layer: Layer, entries: float, inputs: int) -> float:
         """Return an upper bound of all entries after the layer, from their number before it."""
         _, _, fill, degrees, _ = layer.prepared(self.prepare)
-        found = entries * int(degrees.max(initial=0)) + inputs * (0 if fill is None else fill.nvals)
-        return min(found, float(inputs) * layer.ncols)
+        bound = entries * int(degrees.max(initial=0)) + inputs * (0 if fill is None else fill.nvals)
+        return min(bound, float(inputs) * layer.ncols)
 
 
 SPARSE = SparseKernel()

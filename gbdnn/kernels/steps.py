@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.trainable import TrainableLayer
 
-__all__ = ["SHARE_LINES", "StepResult", "Steps", "UpdateRule"]
+__all__ = ["GROUP_LINES", "StepResult", "Steps", "UpdateRule"]
 
 _FORWARD, _LOSS_GRADIENT, _BACKWARD, _UPDATE = (
     constant(name) for name in ("FORWARD", "LOSS_GRADIENT", "BACKWARD", "UPDATE")
@@ -28,7 +28,7 @@ _FORWARD, _LOSS_GRADIENT, _BACKWARD, _UPDATE = (
 
 # Cache lines of inputs computed at a time. Gradients read a layer's activations once for each edge,
 # so these must stay in the second-level cache.
-SHARE_LINES = 4
+GROUP_LINES = 4
 
 
 class UpdateRule(NamedTuple):
@@ -88,12 +88,12 @@ class Steps:
         self.layers = layers
         sizes = [self.layers[0].nrows, *(layer.ncols for layer in self.layers)]
         lanes = 64 // self.dtype.itemsize
-        self._share = SHARE_LINES * lanes
-        shares = -(-self.batch // self._share)
-        width = min(self._share, -(-self.batch // lanes) * lanes)
+        self._group = GROUP_LINES * lanes
+        groups = -(-self.batch // self._group)
+        width = min(self._group, -(-self.batch // lanes) * lanes)
         self._starts = np.cumsum([0, *sizes[:-1]])
         self._Y, self._D, self._Z = (
-            AlignedBlock(shares * size, width, self.dtype)
+            AlignedBlock(groups * size, width, self.dtype)
             for size in (self._starts[-1], self._starts[-1], sizes[-1])
         )
         self._records = [
@@ -139,7 +139,7 @@ class Steps:
         job = Record(
             "steps", self.dtype, layers=len(self.layers), forward=self._records[0],
             backward=self._records[1], edges=self._edge_records,
-            share_lines=self._share * self.dtype.itemsize // 64,
+            group_lines=self._group * self.dtype.itemsize // 64,
             stride=self._Y.stride, starts=self._starts, Y=self._Y.whole, D=self._D.whole,
             Z=self._Z.whole,
             limits=self._limits, batch=self.batch, count=count, X=X,
@@ -151,21 +151,21 @@ class Steps:
         )  # fmt: skip
         self._last = (count - 1) % self.batch + 1
         passes = _FORWARD | _LOSS_GRADIENT | _BACKWARD
-        found = hits if self._loss == constant("CROSS_ENTROPY") else None
+        right = hits if self._loss == constant("CROSS_ENTROPY") else None
         if not isinstance(self._loss, int):
             self._call(job, _FORWARD)
-            passes, found = _BACKWARD, self._differentiate(targets, weights, indices, losses)
+            passes, right = _BACKWARD, self._differentiate(targets, weights, indices, losses)
             if not np.isfinite(losses).all():
-                return StepResult(0, losses, found)
+                return StepResult(0, losses, right)
         if isinstance(self._rule, UpdateRule):
-            return StepResult(self._call(job, passes | _UPDATE), losses, found)
+            return StepResult(self._call(job, passes | _UPDATE), losses, right)
         self._call(job, passes)
         update, rate, step = self._rule.update, float(numbers[0]), int(numbers[1])
         for layer in self.layers if not self._stopped[0] else ():
             update(layer.weights, layer.gradient, layer.moments, rate, step)
             update(layer.bias, layer.bias_gradient, layer.bias_moments, rate, step)
             layer.refresh()
-        return StepResult(1 - int(self._stopped[0]), losses, found)
+        return StepResult(1 - int(self._stopped[0]), losses, right)
 
     def _call(self, job: Record, passes: int) -> int:
         """Call compiled code on all threads and return the number of complete steps."""
@@ -180,11 +180,11 @@ class Steps:
     ) -> np.ndarray | None:
         """Replace the outputs by the gradient of a loss in NumPy; return its `hits`."""
         targets, count = targets[indices], len(indices)
-        outputs = self._of_shares(self._Y, len(self.layers))
+        outputs = self._of_groups(self._Y, len(self.layers))
         Y = np.concatenate(outputs, axis=1).T[:count].copy()
-        found, D = self._loss.losses(Y, targets), self._loss.gradient(Y, targets)
+        of_inputs, D = self._loss.losses(Y, targets), self._loss.gradient(Y, targets)
         hits = self._loss.hits(Y, targets) if hasattr(self._loss, "hits") else None
-        returned = [("losses", found, (count,)), ("gradient", D, Y.shape)]
+        returned = [("losses", of_inputs, (count,)), ("gradient", D, Y.shape)]
         returned += [] if hits is None else [("hits", hits, (count,))]
         for name, array, shape in returned:
             if np.shape(array) != shape:
@@ -192,41 +192,44 @@ class Steps:
                     f"{type(self._loss).__name__}.{name} returned an array of shape"
                     f" {np.shape(array)}, expected {shape}"
                 )
-        losses[:] = found
+        losses[:] = of_inputs
         D = np.asarray(D, self.dtype) * weights[indices, np.newaxis]
         low, high = self._limits
         # Products of smaller numbers would be subnormal, which is ten times slower.
         D[(np.abs(D) <= np.finfo(D.dtype).tiny * 1e8) | (low >= Y) | (high <= Y)] = 0
         for n, block in enumerate(outputs):
-            some = D[n * self._share :][: self._share].T
+            some = D[n * self._group :][: self._group].T
             block[:, : some.shape[1]], block[:, some.shape[1] :] = some, 0
         return hits
 
-    def _of_shares(self, blocks: AlignedBlock, k: int) -> np.ndarray:
-        """Return the blocks of all shares before layer k, or after the last one."""
+    def _of_groups(self, blocks: AlignedBlock, k: int) -> np.ndarray:
+        """Return the blocks of all groups before layer k, or after the last one."""
         if k == len(self.layers):
             return self._Z.array.reshape(-1, self.layers[-1].ncols, self._Z.width)
-        of_shares = blocks.array.reshape(-1, self._starts[-1], blocks.width)
-        return of_shares[:, self._starts[k] : self._starts[k + 1]]
+        of_groups = blocks.array.reshape(-1, self._starts[-1], blocks.width)
+        return of_groups[:, self._starts[k] : self._starts[k + 1]]
 
     def gradient(self, k: int) -> np.ndarray:
         """Return the gradient of the last minibatch for all possible weights of layer k.
 
         Its shape is (ncols, nrows).
         """
-        left, found = self._last, np.zeros((self.layers[k].ncols, self.layers[k].nrows), self.dtype)
-        of_layer = self._of_shares(self._Y, k), self._of_shares(self._D, k + 1)
+        left, gradient = (
+            self._last,
+            np.zeros((self.layers[k].ncols, self.layers[k].nrows), self.dtype),
+        )
+        of_layer = self._of_groups(self._Y, k), self._of_groups(self._D, k + 1)
         for Y, D in zip(*of_layer, strict=True):
-            inputs = min(left, self._share)
+            inputs = min(left, self._group)
             if inputs > 0:
-                found += D[:, :inputs] @ Y[:, :inputs].T
+                gradient += D[:, :inputs] @ Y[:, :inputs].T
             left -= inputs
-        return found
+        return gradient
 
     def first_not_finite(self) -> int:
         """Return the first layer with non-finite activations, or else gradients; or -1."""
         for k in range(len(self.layers) - 1):
-            if not np.isfinite(self._of_shares(self._Y, k + 1)).all():
+            if not np.isfinite(self._of_groups(self._Y, k + 1)).all():
                 return k
         for k, layer in enumerate(self.layers):
             if not (np.isfinite(layer.gradient).all() and np.isfinite(layer.bias_gradient).all()):

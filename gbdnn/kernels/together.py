@@ -123,8 +123,8 @@ def startable(threads: int) -> int:
 def _team(threads: int) -> _Team:
     """Take an idle team for this number of threads, or make one."""
     size = _size(threads)
-    found: _Team = taken(_idle[size], partial(_Team, size))
-    return found
+    team: _Team = taken(_idle[size], partial(_Team, size))
+    return team
 
 
 def _put(team: _Team) -> None:
@@ -195,10 +195,10 @@ def _libgomp() -> dict[str, int]:
     }  # fmt: skip
     try:
         openmp = ctypes.CDLL("libgomp.so.1", os.RTLD_NOLOAD)
-        found = {name: getattr(openmp, names[name]) for name in names}
+        calls = {name: getattr(openmp, names[name]) for name in names}
     except (AttributeError, OSError):  # on macOS, or another OpenMP
         return {}
-    return {name: ctypes.cast(each, ctypes.c_void_p).value or 0 for name, each in found.items()}
+    return {name: ctypes.cast(call, ctypes.c_void_p).value or 0 for name, call in calls.items()}
 
 
 _functions: dict[str, int] = {}  # of libgomp; empty before the first call that looks for them

@@ -130,24 +130,24 @@ class Pattern:
 
     def numbered(self, values: np.ndarray) -> np.ndarray:
         """Return values of edges in the order of edge numbers."""
-        found = np.empty_like(values)
+        ordered = np.empty_like(values)
         for part, place in self._parts():
-            found[place] = values[part]
-        return found
+            ordered[place] = values[part]
+        return ordered
 
     def by_neuron(self, values: np.ndarray) -> np.ndarray:
         """Return values of columns in the order of neurons."""
-        found = np.empty_like(values)
-        found[self.places] = values
-        return found
+        ordered = np.empty_like(values)
+        ordered[self.places] = values
+        return ordered
 
     def cuts(self, nthreads: int) -> np.ndarray:
         """Return the first column of each thread, with about the same number of edges each."""
         degrees = np.diff(self.indptr).reshape(self._panels, self.ncols).sum(axis=0)
         ends = np.append(0, np.cumsum(degrees + 1))
-        found = np.searchsorted(ends, np.linspace(0, ends[-1], nthreads + 1))
-        found[0], found[-1] = 0, self.ncols
-        return found.astype(np.int64)
+        cuts = np.searchsorted(ends, np.linspace(0, ends[-1], nthreads + 1))
+        cuts[0], cuts[-1] = 0, self.ncols
+        return cuts.astype(np.int64)
 
     def forward_record(self) -> Record:
         """Return the compiled code's record of ``Y W + b``."""
@@ -168,7 +168,7 @@ class Pattern:
 
     def edge_record(self, cuts: np.ndarray) -> Record:
         """Return the compiled code's record of gradient and update."""
-        moments, bias_moments = ([*each, None, None] for each in (self.moments, self.bias_moments))
+        moments, bias_moments = ([*pair, None, None] for pair in (self.moments, self.bias_moments))
         return Record(
             "edges", self.info.dtype, nrows=self.nrows, ncols=self.ncols, edges=self.nedges,
             indptr=self.indptr, rows=self.rows, places=self.places, weights=self.weights,
@@ -291,8 +291,8 @@ class TrainableLayer(Pattern):
         self.gradient = np.zeros(len(edges), dtype)
         self.bias = np.ascontiguousarray(bias, dtype)[order]
         self.bias_gradient = np.zeros(self.ncols, dtype)
-        self.moments = [self._ordered(each) for each in moments]
-        self.bias_moments = [np.ascontiguousarray(each, dtype)[order] for each in bias_moments]
+        self.moments = [self._ordered(moment) for moment in moments]
+        self.bias_moments = [np.ascontiguousarray(moment, dtype)[order] for moment in bias_moments]
 
     def with_edges(self, numbers: np.ndarray) -> TrainableLayer:
         """Return a layer with other edges; common edges keep weights and moments, others get 0.
@@ -318,7 +318,7 @@ class TrainableLayer(Pattern):
                 f"edges must be integers from 0 to {most - 1} that ascend without repetition"
             )
         numbers = numbers.astype(_number_type(self.info), copy=False)
-        before = [self.numbered(each) for each in (self.weights, *self.moments)]
+        before = [self.numbered(values) for values in (self.weights, *self.moments)]
         after = [np.zeros(len(numbers), self.info.dtype) for _ in before]
         for first in range(0, len(numbers) if self.nedges else 0, _PART):
             wanted = numbers[first : first + _PART]
@@ -327,7 +327,7 @@ class TrainableLayer(Pattern):
             for new, old in zip(after, before, strict=True):
                 new[first + kept] = old[place[kept]]
         del before
-        biases = [self.by_neuron(each) for each in (self.bias, *self.bias_moments)]
+        biases = [self.by_neuron(values) for values in (self.bias, *self.bias_moments)]
         return TrainableLayer(self.info, numbers, after[0], biases[0], after[1:], biases[1:])
 
     def refresh(self) -> None:
@@ -336,10 +336,10 @@ class TrainableLayer(Pattern):
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:
         """Return values of edges, given in the order of numbers, in the order of `rows`."""
-        found = np.empty(self.nedges, self.info.dtype)
+        ordered = np.empty(self.nedges, self.info.dtype)
         for part, place in self._parts():
-            found[part] = values[place]
-        return found
+            ordered[part] = values[place]
+        return ordered
 
 
 def edges_of(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

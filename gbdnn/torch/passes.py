@@ -27,7 +27,7 @@ import torch
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import Record, constant
-from gbdnn.kernels.steps import SHARE_LINES
+from gbdnn.kernels.steps import GROUP_LINES
 from gbdnn.kernels.together import together
 from gbdnn.kernels.trainable import Pattern
 from gbdnn.model.layer_info import LayerInfo
@@ -76,8 +76,8 @@ class _Edges(Pattern):
         info = LayerInfo((rows, n), len(numbers), 1.0, np.dtype(str(dtype)[6:]))
         super().__init__(info, numbers, in_panels=in_panels)
         order = self.order()  # None: that of the values
-        self.taken = None if order is None else torch.from_numpy(order)
-        self.inverse = None if self.taken is None else self.taken.argsort()
+        self.positions = None if order is None else torch.from_numpy(order)
+        self.inverse = None if self.positions is None else self.positions.argsort()
         self._indices = starts.copy(), columns.copy()
         self.plans: dict[Any, _Plan] = {}
         self.kept: list[Any] = []  # arrays of earlier calls, and a weak reference to the user
@@ -120,7 +120,7 @@ def edges_of(
     return found.edges[in_panels]
 
 
-def _taken(kept: list[Any], dtype: torch.dtype, *shape: int) -> torch.Tensor:
+def _reused(kept: list[Any], dtype: torch.dtype, *shape: int) -> torch.Tensor:
     """Return an array of an earlier call that nobody uses any more, or a new one.
 
     If it were freed after each call, the system would often map it anew. Other threads may take
@@ -145,12 +145,12 @@ def _taken(kept: list[Any], dtype: torch.dtype, *shape: int) -> torch.Tensor:
 class _Plan:
     """What calls with a number of inputs have in common.
 
-    The inputs are divided into shares. Blocks have a row for each neuron and a column for each
-    input of the share; those of a share follow each other in memory:
+    The inputs are divided into groups. Blocks have a row for each neuron and a column for each
+    input of the group; those of a group follow each other in memory:
 
-        inputs    of all layers                            (shares, neurons of inputs, stride)
-        scratch   gradients of these                       (shares, neurons of inputs, stride)
-                  gradients of the outputs                 (shares, outputs, stride)
+        inputs    of all layers                            (groups, neurons of inputs, stride)
+        scratch   gradients of these                       (groups, neurons of inputs, stride)
+                  gradients of the outputs                 (groups, outputs, stride)
                   the transposed weights of all layers     (edges)
     """
 
@@ -158,10 +158,10 @@ class _Plan:
         dtype = layers[0].info.dtype
         size, lines = dtype.itemsize, -(-batch * dtype.itemsize // 64)
         self.sizes, self.batch = [layers[0].nrows, *(e.ncols for e in layers)], batch
-        self.orders = [(e.nedges, e.taken, e.inverse) for e in layers]
-        self.stride, self.shares = (
-            (min(lines, SHARE_LINES) | 1) * 64 // size,
-            -(-lines // SHARE_LINES),
+        self.orders = [(e.nedges, e.positions, e.inverse) for e in layers]
+        self.stride, self.groups = (
+            (min(lines, GROUP_LINES) | 1) * 64 // size,
+            -(-lines // GROUP_LINES),
         )
         self.threads, self._compiled, self._kept = threads, required(dtype), layers[0].kept
         limits = np.array([[-np.inf, np.nan], [0, np.nan]], dtype)  # infinity has a gradient
@@ -173,13 +173,13 @@ class _Plan:
         self._backward.set_each(limits=[limits[0], *of_layers[:-1]], masked=[0, *relu[:-1]])
         self._zeros = np.zeros(5, dtype)
         self._job = Record(
-            "steps", dtype, layers=len(layers), batch=batch, count=batch, share_lines=SHARE_LINES,
+            "steps", dtype, layers=len(layers), batch=batch, count=batch, group_lines=GROUP_LINES,
             stride=self.stride, threads=threads, indices=np.arange(batch), constants=self._zeros,
             limits=limits, starts=np.cumsum([0, *self.sizes[:-1]]),
         )  # fmt: skip
         # Numbers in the scratch before the gradients of outputs, and each layer's weights.
         self._inner, self._gradients = (
-            self.shares * sum(sizes) * self.stride for sizes in (self.sizes[:-1], self.sizes)
+            self.groups * sum(sizes) * self.stride for sizes in (self.sizes[:-1], self.sizes)
         )
         edges = accumulate((e.nedges for e in layers), initial=self._gradients)
         *self._transposed_at, self._scratch = edges
@@ -197,12 +197,12 @@ class _Plan:
     def dense_gradient(self, k: int, inputs: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
         """Return the gradient of all possible weights of layer k from the blocks of a pass."""
         starts, numbers = [*accumulate(self.sizes, initial=0)], np.arange(self.batch)
-        share = SHARE_LINES * 64 // scratch.itemsize
-        places = torch.from_numpy(numbers // share * self.stride + numbers % share)
+        group = GROUP_LINES * 64 // scratch.itemsize
+        places = torch.from_numpy(numbers // group * self.stride + numbers % group)
         parts = scratch[: self._inner], scratch[self._inner : self._gradients]
         sizes = starts[-2], self.sizes[-1]
         gradients = torch.cat(
-            [x.view(self.shares, n, self.stride) for x, n in zip(parts, sizes, strict=True)], 1
+            [x.view(self.groups, n, self.stride) for x, n in zip(parts, sizes, strict=True)], 1
         )
         Y, D = (
             x[:, starts[at] : starts[at + 1]].movedim(1, 0).flatten(1).index_select(1, places)
@@ -212,7 +212,7 @@ class _Plan:
 
     def _ordered(self, values: Tensors) -> list[torch.Tensor]:
         """Return values in the order of computation, contiguous."""
-        orders = (taken for _, taken, _ in self.orders)
+        orders = (positions for _, positions, _ in self.orders)
         pairs = zip(values, orders, strict=True)
         return [v.contiguous() if x is None else v.detach()[x] for v, x in pairs]
 
@@ -220,15 +220,15 @@ class _Plan:
         self, x: torch.Tensor, values: Tensors, biases: Optionals, has_graph: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs, and the blocks of the inputs of all layers."""
-        sizes, shares, stride = self.sizes, self.shares, self.stride
+        sizes, groups, stride = self.sizes, self.groups, self.stride
         for (n, *_), m, v, b in zip(self.orders, sizes[1:], values, biases, strict=True):
             if v.shape != (n,):
                 raise ShapeError(f"values have shape {(*v.shape,)}, but there are {n} edges")
             if b is not None and b.shape != (m,):
                 raise ShapeError(f"the bias has shape {(*b.shape,)}, but there are {m} outputs")
-        out, last = x.new_empty(self.batch, sizes[-1]), x.new_empty(shares, sizes[-1], stride)
+        out, last = x.new_empty(self.batch, sizes[-1]), x.new_empty(groups, sizes[-1], stride)
         kept = self._kept if has_graph else []
-        inputs = _taken(kept, x.dtype, shares, sum(sizes[:-1]), stride)
+        inputs = _reused(kept, x.dtype, groups, sum(sizes[:-1]), stride)
         if not sizes[0]:  # no features
             x = x.new_zeros(self.batch, 1)
         weights, bias = self._ordered(values), [b if b is None else b.contiguous() for b in biases]
@@ -245,7 +245,7 @@ class _Plan:
         self, d: torch.Tensor, inputs: torch.Tensor, values: Tensors, needs_dx: bool
     ) -> tuple[Any, ...]:
         """Return the gradients of inputs, if needed, of values and biases, and the scratch."""
-        scratch = _taken(self._kept, d.dtype, self._scratch)
+        scratch = _reused(self._kept, d.dtype, self._scratch)
         dx = d.new_empty(self.batch, self.sizes[0] if needs_dx else 0)
         make = d.new_empty if self.batch else d.new_zeros
         dw, db = [make(n) for n, *_ in self.orders], [make(n) for n in self.sizes[1:]]
@@ -306,9 +306,9 @@ def _operator(x, values, biases, crow, col, relu):  # type: ignore[no-untyped-de
 def _(x, values, biases, crow, col, relu):  # type: ignore[no-untyped-def]
     lanes = 64 // x.dtype.itemsize
     lines = (x.shape[0] + lanes - 1) // lanes
-    stride = (torch.sym_min(lines, SHARE_LINES) // 2 * 2 + 1) * lanes
+    stride = (torch.sym_min(lines, GROUP_LINES) // 2 * 2 + 1) * lanes
     neurons = x.shape[1] + sum(len(each) - 1 for each in crow[:-1])
-    inputs = x.new_empty((lines + SHARE_LINES - 1) // SHARE_LINES, neurons, stride)
+    inputs = x.new_empty((lines + GROUP_LINES - 1) // GROUP_LINES, neurons, stride)
     return x.new_empty(x.shape[0], len(crow[-1]) - 1), inputs
 
 

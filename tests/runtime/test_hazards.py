@@ -132,7 +132,7 @@ def test_an_error_ends_ranges_of_rows():
 
     with pytest.raises(KeyError, match="stop"):
         compute([(Record("dense", np.dtype("f4")), some)], lambda: fail, 1)
-    assert some.taken[0] == some.count
+    assert some.begun[0] == some.count
 
 
 def test_threads_that_come_too_late_are_kept(monkeypatch):

@@ -55,7 +55,7 @@ void answer_block(struct run *run, struct worker *worker, int64_t y, int64_t bef
     }
     for (int64_t q = 0; run->degrees && q < inputs; q++)
         run->degrees[ids[q]] = 1;
-    worker->found[1] += to_dense(block(run, y), run->stride, ncols, ids, inputs, run->answer, ncols,
+    worker->results[1] += to_dense(block(run, y), run->stride, ncols, ids, inputs, run->answer, ncols,
                                  run->present);
     keep_block(run, worker, y);
 }

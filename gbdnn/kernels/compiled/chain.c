@@ -65,18 +65,18 @@ static void count_entries(const struct flow *x, int64_t nrows)
 
 static bool any_overflow(const struct flow *x)
 {
-    bits found = 0;
+    bits overflow = 0;
     for (int64_t q = 0; q < x->count; q++)
-        found |= x->overflow[q];
-    return found != 0;
+        overflow |= x->overflow[q];
+    return overflow != 0;
 }
 
 static int64_t alive_from(const struct flow *x, int64_t first)
 {
-    int64_t found = 0;
+    int64_t alive = 0;
     for (int64_t q = first; q < x->count; q++)
-        found += x->alive[q] != 0;
-    return found;
+        alive += x->alive[q] != 0;
+    return alive;
 }
 
 /* Take a block through layers `first` to `last` (exclusive).

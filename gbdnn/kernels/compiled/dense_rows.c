@@ -250,10 +250,10 @@ int64_t to_dense(const real *Y, int64_t stride, int64_t ncols, const int64_t *id
     int64_t entries = 0;
     for (int64_t q = 0; present && q < count; q++) {
         const uint8_t *flag = present + ids[q] * ncols;
-        uint32_t found = 0;
+        uint32_t nonzero = 0;
         for (int64_t c = 0; c < ncols; c++)
-            found += flag[c];
-        entries += found;
+            nonzero += flag[c];
+        entries += nonzero;
     }
     return entries;
 }

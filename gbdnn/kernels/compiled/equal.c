@@ -51,7 +51,7 @@ void find_equal(struct run *run, struct worker *worker, int64_t b)
     for (int64_t q = 0; q < run->counts[b]; q++) {
         run->leaders[start + q] = leader_of(run, start + q);
         if (run->leaders[start + q] == start + q) {
-            worker->found[0] += 1;
+            worker->results[0] += 1;
         } else {
             const int64_t r = start + run->repeated[b]++;
             run->repeats[r] = (int32_t)q;

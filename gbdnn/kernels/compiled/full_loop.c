@@ -14,7 +14,7 @@ neuron 0, then at neuron 1, and so on. The product works in place and runs at th
 the inputs of a neuron start on a cache line, and do not compete for the same cache sets: the width of
 a panel is an odd multiple of 16.
 
-Dead inputs cost a share of every layer, moving the others costs a pass over the block. By the
+Dead inputs cost a fraction of every layer, moving the others costs a pass over the block. By the
 ski-rental rule, a block is compacted when the wasted work exceeds the cost of compaction, which is at
 most twice as expensive as compacting at the best moment. */
 
@@ -80,7 +80,7 @@ static GrB_Info compute(const struct loop_layer *layer, struct panel Y, real *Z,
 {
     const real low = layer->relu ? 0 : -INFINITY, high = layer->clipped ? layer->clip : INFINITY;
     const int64_t width = Y.width;
-    bits found[width];
+    bits nonzero[width];
     // Z = b
     for (int64_t n = 0; n < layer->ncols; n++)
         for (int64_t i = 0; i < width; i++)
@@ -92,17 +92,17 @@ static GrB_Info compute(const struct loop_layer *layer, struct panel Y, real *Z,
     if (info)
         return info;
     // Y' = min(max(Z, 0), clip)
-    memset(found, 0, sizeof found);
+    memset(nonzero, 0, sizeof nonzero);
     for (int64_t n = 0; n < layer->ncols; n++)
         for (int64_t i = 0; i < width; i++) {
             real z = Z[n * width + i];
             z = z > low ? z : low;
             z = z < high ? z : high;
             Z[n * width + i] = z;
-            found[i] += z != 0;
+            nonzero[i] += z != 0;
         }
     for (int64_t i = 0; i < Y.count; i++)
-        degrees[i] = found[i];
+        degrees[i] = nonzero[i];
     return 0;
 }
 

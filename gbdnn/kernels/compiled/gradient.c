@@ -190,20 +190,20 @@ static bool within_reason(const real *values, int64_t count)
 {
     const union { real value; bits bits; } limit = {sizeof(real) == 4 ? 1e30 : 1e290};
     const bits *x = (const bits *)values, any_but_sign = (bits)-1 >> 1;
-    bits found = 0;
+    bits largest = 0;
     for (int64_t e = 0; e < count; e++)
-        found = (x[e] & any_but_sign) > found ? x[e] & any_but_sign : found;
-    return found <= limit.bits;
+        largest = (x[e] & any_but_sign) > largest ? x[e] & any_but_sign : largest;
+    return largest <= limit.bits;
 }
 
 bool compute_gradient(const struct steps *job, int64_t k, int64_t thread, int64_t lines)
 {
     const struct edges W = job->edges[k];
     const int64_t first = W.cuts[thread], last = W.cuts[thread + 1], stride = job->stride;
-    for (int64_t line = 0; line < lines; line += job->share_lines) {
-        const int64_t share = line / job->share_lines;
-        const real *Y = block_of(job, job->Y, share, k), *D = block_of(job, job->D, share, k + 1);
-        const int64_t inputs = least(lines - line, job->share_lines) * LANES;
+    for (int64_t line = 0; line < lines; line += job->group_lines) {
+        const int64_t group = line / job->group_lines;
+        const real *Y = block_of(job, job->Y, group, k), *D = block_of(job, job->D, group, k + 1);
+        const int64_t inputs = least(lines - line, job->group_lines) * LANES;
         const bool add = line > 0;
         for (int64_t j = first; j < last; j++) {
             const real sum = sum_of_row(D + W.places[j] * stride, inputs);
@@ -214,10 +214,10 @@ bool compute_gradient(const struct steps *job, int64_t k, int64_t thread, int64_
         for (int64_t panel = 0; panel < W.panels && !W.dense; panel++)
             sparse_columns(W, panel, Y, D, stride, inputs, thread, add);
     }
-    bool found = within_reason(W.bias_gradient + first, last - first);
+    bool is_valid = within_reason(W.bias_gradient + first, last - first);
     for (int64_t panel = 0; panel < W.panels; panel++) {
         const int64_t *indptr = W.indptr + panel * W.ncols;
-        found &= within_reason(W.gradient + indptr[first], indptr[last] - indptr[first]);
+        is_valid &= within_reason(W.gradient + indptr[first], indptr[last] - indptr[first]);
     }
-    return found;
+    return is_valid;
 }

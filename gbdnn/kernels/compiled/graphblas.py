@@ -60,14 +60,14 @@ def with_graphblas(dtype: np.dtype) -> Functions:
     MissingPackageError
         This installation has no library.
     """
-    found = of_any_processor(dtype)
-    if found is None:
+    library = of_any_processor(dtype)
+    if library is None:
         raise MissingPackageError(
             "this installation has no compiled code; a checkout that is used in place needs"
             " python gbdnn/kernels/compiled/build.py; engine='lagraph' needs none"
         )
-    record_for(found, dtype)
-    return found
+    record_for(library, dtype)
+    return library
 
 
 @cache
@@ -82,13 +82,13 @@ def record_for(functions: Functions, dtype: np.dtype) -> Record:
     lib.GxB_Global_Option_get_FUNCTION(lib.GxB_FREE_FUNCTION, free)
     operators = {"type": gb.dtypes.lookup_dtype(dtype), "any": gb.monoid.any[name]}
     for family, names in _OPERATORS.items():
-        for each in names.split():
-            operators[each] = getattr(getattr(gb, family), each)[name]
+        for operator in names.split():
+            operators[operator] = getattr(getattr(gb, family), operator)[name]
     record = Record(
         "graphblas", dtype, RANGE=lib.GxB_RANGE, CSR=lib.GrB_CSR_FORMAT,
         allocate=untyped(allocate[0]), release=untyped(free[0]), ALL=untyped(lib.GrB_ALL),
         **{k: untyped(ffi.addressof(lib, of.format(name))) for k, of in _FUNCTIONS.items()},
-        **{k: untyped(each._carg) for k, each in operators.items()},
+        **{k: untyped(operator._carg) for k, operator in operators.items()},
     )  # fmt: skip
     functions.use_graphblas(record)
     return record

@@ -69,12 +69,12 @@ bool any_infinite(const real *z, int64_t count);
 bool compute_single(const struct layer *layer, const uint32_t *active, int64_t actives, const real *y,
                     real *z);
 
-/* Training steps. A share's block before layer k, among those in Y or D, or after the last layer. */
-INLINED real *block_of(const struct steps *job, real *blocks, int64_t share, int64_t k)
+/* Training steps. A group's block before layer k, among those in Y or D, or after the last layer. */
+INLINED real *block_of(const struct steps *job, real *blocks, int64_t group, int64_t k)
 {
     const int64_t n = job->layers, outputs = job->edges[n - 1].ncols;
     real *const first = k < n ? blocks : job->Z;
-    return first + job->stride * (k < n ? share * job->starts[n] + job->starts[k] : share * outputs);
+    return first + job->stride * (k < n ? group * job->starts[n] + job->starts[k] : group * outputs);
 }
 
 /* Replace outputs Z of `count` of the `inputs` of a minibatch, from `first` of the

@@ -23,9 +23,9 @@ static bool leaves(const struct loop_run *run, const struct row_part *part)
     const double limit = next->limit * part->alive;
     if (run->width)
         return part->entries < limit;
-    const double found = (double)part->entries * next->degree + (double)part->nrows * next->filled;
+    const double bound = (double)part->entries * next->degree + (double)part->nrows * next->filled;
     const double all = (double)part->nrows * next->ncols;
-    return (found < all ? found : all) > run->most || part->entries > limit;
+    return (bound < all ? bound : all) > run->most || part->entries > limit;
 }
 
 /* Read a part; it leaves before the first layer if it needs too much memory. */

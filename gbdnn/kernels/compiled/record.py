@@ -51,7 +51,7 @@ def passing(kind: Any) -> Callable[[Any], Any] | None:
     """
     if kind.kind != "pointer":
         return None
-    dtypes = [np.dtype(each) for each in _KINDS.get(kind.item.cname, "").split()]
+    dtypes = [np.dtype(name) for name in _KINDS.get(kind.item.cname, "").split()]
 
     def passed(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -89,8 +89,8 @@ def address(array: np.ndarray) -> int:
 def _type(kind: str, dtype: np.dtype | None) -> tuple[Any, dict[str, Any]]:
     """Return the type of an array of structures, and `passing` for each member."""
     ffi = _any if dtype is None else FFI[dtype]
-    found = ffi.typeof(f"struct {kind}[]")
-    return found, {name: passing(field.type) for name, field in found.item.fields}
+    structures = ffi.typeof(f"struct {kind}[]")
+    return structures, {name: passing(field.type) for name, field in structures.item.fields}
 
 
 class Record:
@@ -152,15 +152,15 @@ class Record:
     @classmethod
     def joined(cls, records: Sequence[Record]) -> Record:
         """Return copies of structures of one kind, one after the other."""
-        parts = [bytes(_any.buffer(each.all)) for each in records]
-        size = sum(len(each.all) for each in records)
-        found = cls(records[0].kind, records[0].dtype, size)
-        _any.buffer(found.all)[:] = b"".join(parts)
-        found.kept[None] = records
-        return found
+        parts = [bytes(_any.buffer(record.all)) for record in records]
+        size = sum(len(record.all) for record in records)
+        joined = cls(records[0].kind, records[0].dtype, size)
+        _any.buffer(joined.all)[:] = b"".join(parts)
+        joined.kept[None] = records
+        return joined
 
     def copy(self, **members: Any) -> Record:
         """Return a copy with other members of the first structure."""
-        found = Record.joined([self])
-        found.set(**members)
-        return found
+        copied = Record.joined([self])
+        copied.set(**members)
+        return copied

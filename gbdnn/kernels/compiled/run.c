@@ -23,7 +23,7 @@ of time, so that Python sees signals while helpers go on. */
 
 enum { LOOKS = 2000 };  // of a thread that waits, before it yields
 
-static const double WORTH = 0.75, HAND_OVER = 1250;  // share of distinct inputs to merge; ns
+static const double WORTH = 0.75, HAND_OVER = 1250;  // fraction of distinct inputs to merge; ns
 
 static int64_t nanoseconds_of(clockid_t clock)
 {
@@ -106,7 +106,7 @@ static int64_t shares_of(const struct run *run, int64_t inputs)
 {
     const struct layer *W = run->plan->table + first_layer(run) - run->loaded;
     const bool placed = run->positions && first_layer(run) == run->loaded;
-    if (inputs > run->shares || run->threads == 1 || placed)
+    if (inputs > run->most_shared || run->threads == 1 || placed)
         return 1;
     for (int64_t k = 0; k < last_layer(run) - first_layer(run); k++)
         if (W[k].panels > 1) /* edges sorted by panels cannot be divided */
@@ -247,7 +247,7 @@ static void next_window(struct run *run)
         take_place(run, place);
         run->generation += 1;
         for (int64_t n = 0; n < run->threads; n++)
-            run->workers[n].found[0] = 0;
+            run->workers[n].results[0] = 0;
         if (run->merges)
             begin_phase(run, FIND, run->currents);
         else
@@ -258,7 +258,7 @@ static void next_window(struct run *run)
 static void after_window(struct run *run)
 {
     for (int64_t n = 0; n < run->threads; n++) {
-        int64_t *pool = run->workers[n].pool, *own = run->workers[n].found + OWN;
+        int64_t *pool = run->workers[n].pool, *own = run->workers[n].results + OWN;
         if (*pool >= 0)
             finish_block(run, *pool);
         if (*own >= 0)
@@ -273,7 +273,7 @@ static void after_find(struct run *run)
 {
     int64_t distinct = 0, inputs = 0;
     for (int64_t n = 0; n < run->threads; n++)
-        distinct += run->workers[n].found[0];
+        distinct += run->workers[n].results[0];
     for (int64_t k = 0; k < run->currents; k++)
         inputs += run->counts[run->current[k]];
     const bool pays = run->merges == 2 || (double)distinct <= WORTH * (double)inputs;
@@ -355,7 +355,7 @@ static void compute_piece(struct run *run, int64_t thread, int64_t n)
         copy_merged(run, n);
     }
     if (run->log && (phase == FIND || phase == COMPARE || phase == KEEP))
-        worker->found[2] += now() - began;
+        worker->results[2] += now() - began;
 }
 
 /* Take the next piece; the phase cannot end before it is completed. */

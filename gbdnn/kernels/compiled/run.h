@@ -5,7 +5,7 @@
 
 #include "kernels.h"
 
-enum { OWN = 3 };  // place in what a worker has found: number of a block to use next, or -1
+enum { OWN = 3 };  // place in the results of a worker: number of a block to use next, or -1
 enum { WINDOW, FIND, COMPARE, KEEP, SHARE, EXTRACT, COPY, PHASES };
 enum {
     ROWS = 16,  // neurons at which inputs are compared at a time

@@ -63,7 +63,7 @@ struct worker {
     int64_t *Z;  // number of its second block
     int64_t *pool;  // number of a block of survivors, or -1
     int64_t *scratch;  // as in `chain`
-    int64_t *found;  // distinct marks; entries of a dense answer; ns of regrouping; see OWN
+    int64_t *results;  // distinct marks; entries of a dense answer; ns of regrouping; see OWN
 };
 
 /* All inputs on their way through the layers; see run.c. Blocks are numbers of places in `memory`, and
@@ -105,7 +105,7 @@ struct run {
     int64_t blocks;
     int64_t threads;  // for which pieces are cut
     int64_t merges;  // 0 never, 1 if many inputs are equal, 2 always
-    int64_t shares;  // most inputs whose layers are divided among threads
+    int64_t most_shared;  // most inputs whose layers are divided among threads
     // memory
     real *memory;
     int64_t *numbers;  // of slots: ids
@@ -205,16 +205,16 @@ struct job {
     PROGRESS  from here on, for each layer, the numbers of shares begun and completed */
 enum { FAULTY = 0, PROGRESS = 8 };
 
-/* Training steps. Blocks are those of a share of `share_lines` lines of inputs. */
+/* Training steps. Blocks are those of a group of `group_lines` lines of inputs. */
 struct steps {
     int64_t layers, batch, count;
     const struct layer *forward, *backward;  // of all layers
     const struct edges *edges;
-    int64_t share_lines, stride, loss, optimizer, threads, passes;
+    int64_t group_lines, stride, loss, optimizer, threads, passes;
     int64_t row_stride, column_stride;  // of X
     const void *targets;  // labels as int64_t, or a number per output
     const int64_t *starts;  // of each layer, number of neurons before the layers below it
-    real *Y, *D;  // blocks of activations before each layer, and of their gradients, share after share
+    real *Y, *D;  // blocks of activations before each layer, and of their gradients, group after group
     real *Z;  // blocks after the last layer: activations, then their gradients
     const int64_t *indices;
     int64_t *barrier, *stopped;

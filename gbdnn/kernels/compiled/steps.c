@@ -14,21 +14,21 @@ threads stop before the update and leave the weights of the previous step. */
 
 #include "kernels.h"
 
-/* Inputs of a minibatch that a thread computes together: at most a share. */
+/* Inputs of a minibatch that a thread computes together: at most a group. */
 struct part {
     int64_t first, count;  // of the call
-    int64_t share, skip;  // its share, and inputs of the blocks before the first one
+    int64_t group, skip;  // its group, and inputs of the blocks before the first one
 };
 
 /* A part's activations, and their gradients, before layer k. */
 static real *Y_of(const struct steps *job, const struct part x, int64_t k)
 {
-    return block_of(job, job->Y, x.share, k) + x.skip;
+    return block_of(job, job->Y, x.group, k) + x.skip;
 }
 
 static real *D_of(const struct steps *job, const struct part x, int64_t k)
 {
-    return block_of(job, job->D, x.share, k) + x.skip;
+    return block_of(job, job->D, x.group, k) + x.skip;
 }
 
 /* Y = X^T: rows of X to a block. */
@@ -81,14 +81,14 @@ static void backward(const struct steps *job, const struct part x)
 /* Compute this thread's inputs of a minibatch. */
 static void by_inputs(const struct steps *job, int64_t step, int64_t inputs, int64_t thread)
 {
-    const int64_t lines = (inputs + LANES - 1) / LANES, share_lines = job->share_lines;
+    const int64_t lines = (inputs + LANES - 1) / LANES, group_lines = job->group_lines;
     const int64_t last = lines * (thread + 1) / job->threads;
     int64_t line = lines * thread / job->threads;
     while (line < last) {
-        const int64_t share = line / share_lines, start = line % share_lines;
-        const int64_t some = least(last - line, share_lines - start);
+        const int64_t group = line / group_lines, start = line % group_lines;
+        const int64_t some = least(last - line, group_lines - start);
         const struct part x = {
-            step * job->batch + line * LANES, least(inputs - line * LANES, some * LANES), share,
+            step * job->batch + line * LANES, least(inputs - line * LANES, some * LANES), group,
             start * LANES};
         if (job->passes & FORWARD)
             forward(job, x);

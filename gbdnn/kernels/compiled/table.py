@@ -259,6 +259,6 @@ def layer_table(
     dtype : dtype
     """
     none = Record("layer", dtype)
-    found = Record.joined([none if layer is None else layer.record for layer in layers])
-    found.set_each(counted=droppable, checked=checked)
-    return found
+    table = Record.joined([none if layer is None else layer.record for layer in layers])
+    table.set_each(counted=droppable, checked=checked)
+    return table

@@ -22,13 +22,13 @@ static void unlock(struct run *run) { __atomic_store_n(run->counters + LOCK, 0, 
    there are blocks. */
 static int64_t take_block(struct run *run, struct worker *worker)
 {
-    int64_t y = worker->found[OWN];
+    int64_t y = worker->results[OWN];
     if (y < 0) {
         lock(run);
         y = run->unused[--run->unused_count];
         unlock(run);
     }
-    worker->found[OWN] = -1;
+    worker->results[OWN] = -1;
     run->flagged[y] = run->counts[y] = 0;
     return y;
 }
@@ -43,8 +43,8 @@ void put_block(struct run *run, int64_t y)
 /* The same for a block in this core's cache. */
 void keep_block(struct run *run, struct worker *worker, int64_t y)
 {
-    if (worker->found[OWN] < 0)
-        worker->found[OWN] = y;
+    if (worker->results[OWN] < 0)
+        worker->results[OWN] = y;
     else
         put_block(run, y);
 }
@@ -299,7 +299,7 @@ void take_share(struct run *run, struct worker *worker, int64_t share)
     compute_layer(&W, (struct strip){odd ? Z : Y, odd ? Y : Z, run->stride, alive, overflow, 0},
                   run->share_count);
     for (int64_t q = 0; q < run->share_count; q++) {
-        run->alive[share * run->shares + q] = (int64_t)alive[q];
+        run->alive[share * run->most_shared + q] = (int64_t)alive[q];
         any |= W.checked ? overflow[q] : 0;
     }
     if (any)
@@ -314,7 +314,7 @@ static void take_census(const struct run *run, const int64_t *ids)
         counters += 5 * (run->share_layer - first_layer(run));
     for (int64_t q = 0; q < run->share_count; q++) {
         for (int64_t share = 1; share < run->piece_count; share++)
-            run->alive[q] += run->alive[share * run->shares + q];
+            run->alive[q] += run->alive[share * run->most_shared + q];
         if (counters && run->census) {
             counters[1] += run->alive[q] > 0;
             counters[2] += run->alive[q] > 0 ? run->multiplicity[ids[q]] : 0;
