@@ -52,8 +52,8 @@ def categories(Y: Any) -> np.ndarray:
     """
     Y = as_features(Y, "Y")
     if is_source(Y):
-        found = [each.ids[each.degrees > 0] for each in _blocks(Y)]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+        ids = [block.ids[block.degrees > 0] for block in _blocks(Y)]
+        return np.concatenate([np.zeros(0, np.int64), *ids])
     if is_graphblas(Y):
         # Keep the format: the row pointers of a hypersparse matrix may not fit into memory.
         complete(Y)
@@ -93,9 +93,9 @@ def argmax(Y: Any, *, dead: int = 0) -> np.ndarray:
     """
     if dead := whole_number(dead, "dead", least=-1):
         alive, columns = categories(Y), argmax(Y)
-        found = np.full(len(columns), dead)
-        found[alive] = columns[alive]
-        return found
+        chosen = np.full(len(columns), dead)
+        chosen[alive] = columns[alive]
+        return chosen
     Y = as_features(Y, "Y")
     is_stored = is_source(Y)
     nrows, ncols = (Y.nrows, Y.ncols) if is_stored else shape_of(Y, "Y")
@@ -113,9 +113,9 @@ def argmax(Y: Any, *, dead: int = 0) -> np.ndarray:
     dtype = own if own.kind in "biu" else None
     require_room(8 * nrows, f"argmax: Y is {nrows} x {ncols}: its rows", FEWER_ROWS)
     if (hyper := HyperRows.of(Y, dtype)) is not None:
-        found = np.zeros(nrows, np.int64)
-        found[hyper.ids] = _argmax(hyper.rows)
-        return found
+        chosen = np.zeros(nrows, np.int64)
+        chosen[hyper.ids] = _argmax(hyper.rows)
+        return chosen
     return _argmax(as_rows(Y, what="Y", dtype=dtype))
 
 

@@ -68,10 +68,10 @@ class CompiledNetwork:
     def _prepare(self) -> None:
         """Prepare what calls need."""
         self._facts = self.network.prepared(NetworkFacts.of)
-        found = self.engine in ("auto", "fused") and self._facts.is_exact
+        is_fused = self.engine in ("auto", "fused") and self._facts.is_exact
         if self.engine == "fused":
             required(self._dtype)
-        self._is_shallow = found and available(self._dtype)
+        self._is_shallow = is_fused and available(self._dtype)
         if self._is_shallow:
             self._singles = self.network.prepared(Singles)
             # Prepare all paths: single inputs, blocks, wide blocks.
@@ -114,11 +114,11 @@ class CompiledNetwork:
         if not self._is_shallow:
             X = as_source(rows, self._dtype)
             Y = infer_network(self.network, X, engine=self.engine, nthreads=self.nthreads)
-            found = Y.to_dense(fill_value=0, dtype=self._dtype)
+            dense = Y.to_dense(fill_value=0, dtype=self._dtype)
             if values is None:
-                values = found
+                values = dense
             else:
-                values[:] = found
+                values[:] = dense
         else:
             values = np.empty(shape, self._dtype) if values is None else values
             X = DenseRows(rows, self._dtype)

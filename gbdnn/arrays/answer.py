@@ -200,16 +200,16 @@ def matrix_of(values: np.ndarray, *, nthreads: int = 1) -> gb.Matrix:
 
     The matrix is sparse if it has few entries.
     """
-    present, found = np.empty(values.shape, bool), list[Any]()
+    present, counts = np.empty(values.shape, bool), list[Any]()
 
     def find(starts: Iterator[int]) -> None:
         for start in starts:
             some = slice(start, start + _SCANNED)
-            found.append(np.count_nonzero(np.not_equal(values[some], 0, out=present[some])))
+            counts.append(np.count_nonzero(np.not_equal(values[some], 0, out=present[some])))
 
     starts = deque(range(0, len(values), _SCANNED))
     find(iter(starts)) if len(starts) == 1 else share(nthreads, starts, find)
-    entries = int(sum(found))
+    entries = int(sum(counts))
     if not entries or not dense_pays(values.size, entries):
         return SparseRows.from_array(values).matrix()
     return _imported(values, present, entries)

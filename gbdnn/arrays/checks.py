@@ -208,12 +208,12 @@ def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
     lookup = gb.dtypes.lookup_dtype  # errors of GraphBLAS's initialisation must pass
     try:
         with COMPLETION:
-            found = np.dtype(lookup(dtype).np_type)
+            checked = np.dtype(lookup(dtype).np_type)
     except (TypeError, ValueError, AttributeError) as err:
         raise ArgumentTypeError(f"{what} must be FP32 or FP64, not {shown(dtype)}") from err
-    if found not in (np.float32, np.float64):
+    if checked not in (np.float32, np.float64):
         raise ArgumentTypeError(f"{what} must be FP32 or FP64, not {shown(dtype)}")
-    return found
+    return checked
 
 
 def floating(dtype: np.dtype, what: str) -> np.dtype:

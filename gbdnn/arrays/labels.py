@@ -47,12 +47,12 @@ def aligned(x: Any, labels: Sequence[Any] | None, what: str, to: str, *, axis: i
 
 def aligned_weights(weights: Sequence[Any], features: Any) -> list[Any]:
     """Return weights with rows in the order of the columns of the features or weights before."""
-    found, labels = [], None if features is None else labels_of(features, 1)
+    matrices, labels = [], None if features is None else labels_of(features, 1)
     for k, W in enumerate(weights):
         with naming(f"layer {k}"):
-            found.append(aligned(W, labels, "weights", "those of their inputs"))
+            matrices.append(aligned(W, labels, "weights", "those of their inputs"))
         labels = labels_of(W, 1)
-    return found
+    return matrices
 
 
 def places(labels: Sequence[Any], what: str) -> dict[Any, int]:
@@ -66,10 +66,10 @@ def places(labels: Sequence[Any], what: str) -> dict[Any, int]:
 
 def _given(x: Any, axis: int) -> list[Any] | None:
     if hasattr(x, "iloc"):  # pandas
-        found = list(x.axes)[axis:]
+        indexes = list(x.axes)[axis:]
     else:  # xarray
-        found = [x.indexes.get(dim) for dim in tuple(x.dims)[axis:]] if hasattr(x, "isel") else []
-    return list(found[0]) if found and found[0] is not None else None
+        indexes = [x.indexes.get(dim) for dim in tuple(x.dims)[axis:]] if hasattr(x, "isel") else []
+    return list(indexes[0]) if indexes and indexes[0] is not None else None
 
 
 def _are_numbers(labels: Sequence[Any]) -> bool:

@@ -136,7 +136,7 @@ def as_features(x: Any, what: str) -> Any:
     if len(sizes := sorted({v.size for v in vectors})) > 1:
         raise ShapeError(f"{what} are Vectors of different sizes: {sizes[0]} and {sizes[-1]}")
     columns, values = zip(*(v.to_coo() for v in vectors), strict=True)
-    rows = np.repeat(np.arange(len(vectors)), [len(each) for each in columns])
+    rows = np.repeat(np.arange(len(vectors)), [len(column) for column in columns])
     return gb.Matrix.from_coo(
         rows, np.concatenate(columns), np.concatenate(values), nrows=len(vectors), ncols=sizes[0]
     )

@@ -185,8 +185,8 @@ class SparseRows:
         some = rows[starts[rows + 1] > starts[rows]]
         stretches = list(zip(starts[some].tolist(), starts[some + 1].tolist(), strict=True))
         columns, values = (
-            np.concatenate([each[:0], *(each[a:b] for a, b in stretches)])
-            for each in (self.columns, self.values)
+            np.concatenate([array[:0], *(array[a:b] for a, b in stretches)])
+            for array in (self.columns, self.values)
         )
         ids = self.ids[rows] if ids is None else ids
         return SparseRows(indptr.view(np.uint64), columns, values, self.ncols, ids)

@@ -63,13 +63,13 @@ def show_versions() -> None:
             facts[name] = partial(str, value)
     for name, told in facts.items():
         try:
-            found = told()
+            answer = told()
         except Exception as err:  # report any error instead of failing
-            found = f"{type(err).__name__}: {err}"
-        print(f"{name:<21} {found}")  # noqa: T201 -- the purpose of the function
+            answer = f"{type(err).__name__}: {err}"
+        print(f"{name:<21} {answer}")  # noqa: T201 -- the purpose of the function
 
 
 def compiled_kernels() -> str:
     """Return the file names of the compiled kernels that this processor uses."""
-    found = [library(dtype) for dtype in ("float32", "float64")]
-    return ", ".join(path.name for path in found if path) or "none for this processor"
+    paths = [library(dtype) for dtype in ("float32", "float64")]
+    return ", ".join(path.name for path in paths if path) or "none for this processor"

@@ -266,7 +266,7 @@ def run(
                 seconds.append(perf_counter() - started)
             if executor is not None:
                 balances.append(balance(batches, count))
-                nthreads = max(each.threads for each in batches)
+                nthreads = max(batch.threads for batch in batches)
     processed = work.done if executor is None else None
     ids = categories(Y)
     outcome = Outcome(

@@ -142,9 +142,9 @@ def _sweep(
 
 
 def _write(outcome: problems.Outcome, study: Scaling | None, path: Path) -> None:
-    found = outcome.as_json() | ({"scaling": study.as_json()} if study else {})
+    report = outcome.as_json() | ({"scaling": study.as_json()} if study else {})
     with whole_file(path) as file:
-        file.write((json.dumps(found, indent=2) + "\n").encode())
+        file.write((json.dumps(report, indent=2) + "\n").encode())
 
 
 def _drawn(outcome: problems.Outcome, study: Scaling | None, memory: int | str) -> Figure:

@@ -64,8 +64,8 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
 
 def _end_with_parent() -> None:
     """Make a worker ignore Ctrl-C, which the command handles, and exit with the command."""
-    for each in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
     def wait() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]

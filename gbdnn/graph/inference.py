@@ -323,14 +323,14 @@ class _Products:
             part = Y[some] if is_array else Y.sparse_rows(first, last).with_ids()
             X = as_source(part, layer.dtype)
             try:
-                found = to_array(
+                Z = to_array(
                     infer_network(
                         chain, X, engine=self._engine, memory=MEMORY, nthreads=self.nthreads
                     )
                 )
             except NonFiniteError:
                 raise non_finite(k, layer) from None
-            Z = np.add(found, start[first:last] if start.ndim == 2 else start, out=out[first:last])
+            Z = np.add(Z, start[first:last] if start.ndim == 2 else start, out=out[first:last])
             require_finite(k, layer, Z)
             np.clip(Z, *limits, out=Z)
 

@@ -44,10 +44,10 @@ def as_nodes(nodes: Any, labels: Sequence[Any]) -> np.ndarray:
     if not isinstance(labels, range):
         what = "nodes must be a Vector, a boolean mask or a list of nodes"
         given = as_list(nodes, what)
-        if not all(isinstance(each, bool | np.bool_) for each in given):
+        if not all(isinstance(flag, bool | np.bool_) for flag in given):
             place = places(labels, "the labels of A")
             try:
-                return np.array([place[each] for each in given], np.int64)
+                return np.array([place[node] for node in given], np.int64)
             except (KeyError, TypeError) as err:
                 raise ArgumentError(f"{what} of the graph, which does not have {err}") from err
     ids = as_array(nodes, "nodes")
@@ -73,7 +73,7 @@ def steps(
     """
     if ids is None:
         rows = as_rows(A, what="A", dtype=dtype)
-        return [Step(rows if each.gathers else None, None) for each in layers], None
+        return [Step(rows if layer.gathers else None, None) for layer in layers], None
     take, steps = _taking(A, dtype), []
     for layer in reversed(layers):
         if not layer.gathers:

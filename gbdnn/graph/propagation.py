@@ -235,10 +235,10 @@ def propagate(
                 if not gather.into(gather.operand(Y), Z, nothing[: Y.shape[1]]):
                     raise NonFiniteError(f"hop {hop}: A Y overflows {wanted}")
                 Y = Z
-        found = Y if parts is None else parts
+        product = Y if parts is None else parts
         if isinstance(X, np.ndarray):
-            return found.copy() if is_shared(found, X) else found
-        S = as_answer(found, threads)
+            return product.copy() if is_shared(product, X) else product
+        S = as_answer(product, threads)
         return S[:, 0].new() if is_vector(features) and not all_hops else S
 
 

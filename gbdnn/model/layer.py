@@ -44,14 +44,14 @@ class Prepared:
         """
         key = prepare, *how
         with self._lock:
-            found = self._made.get(key)
-            if found is None:
-                found = prepare(of, *how)
-                same = [each for each in self._made if each[0] == prepare]
+            prepared = self._made.get(key)
+            if prepared is None:
+                prepared = prepare(of, *how)
+                same = [made for made in self._made if made[0] == prepare]
                 if len(same) == most:
                     del self._made[same[0]]
-                self._made[key] = found
-            return found
+                self._made[key] = prepared
+            return prepared
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Prepared, ()
@@ -150,7 +150,7 @@ class Layer(LayerInfo):
         and the range of the bias are computed from the values.
         """
         layer = cls.__new__(cls)
-        layer.__dict__.update({each.name: getattr(info, each.name) for each in fields(LayerInfo)})
+        layer.__dict__.update({f.name: getattr(info, f.name) for f in fields(LayerInfo)})
         layer.__dict__["unrounded"] = info.unrounded
         layer._hold(columns, bias)
         return layer
@@ -231,13 +231,13 @@ def _diagonal(D: gb.Matrix, ncols: int) -> gb.Vector:
     D = D if isinstance(D, gb.Matrix) else D.new()
     if D.shape != (ncols, ncols):
         raise ShapeError(f"bias has shape {D.shape} but the layer has {ncols} neurons")
-    found = D.diag()
-    if not found.nvals == D.nvals == ncols:
+    diagonal = D.diag()
+    if not diagonal.nvals == D.nvals == ncols:
         raise ArgumentError(
             f"bias: a Matrix must store exactly its {ncols} diagonal entries; this one stores"
-            f" {D.nvals} entries, {found.nvals} of them on the diagonal"
+            f" {D.nvals} entries, {diagonal.nvals} of them on the diagonal"
         )
-    return found
+    return diagonal
 
 
 def _gain(columns: SparseRows) -> float:

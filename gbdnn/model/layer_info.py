@@ -114,10 +114,10 @@ class LayerInfo:
         """The properties of this layer, without a reference to its weights."""
         if type(self) is LayerInfo:
             return self
-        found = LayerInfo.__new__(LayerInfo)  # all values have been checked
-        found._set(**{each.name: getattr(self, each.name) for each in fields(LayerInfo)})
-        found._set(unrounded=self.unrounded)
-        return found
+        copied = LayerInfo.__new__(LayerInfo)  # all values have been checked
+        copied._set(**{field.name: getattr(self, field.name) for field in fields(LayerInfo)})
+        copied._set(unrounded=self.unrounded)
+        return copied
 
     @property
     def nrows(self) -> int:
@@ -154,7 +154,7 @@ class LayerInfo:
     def difference(self, found: LayerInfo) -> str | None:
         """Describe the first difference of another layer, as ``"edges 12, not 13"``, or None."""
         require_kind(found, LayerInfo, "found must be a LayerInfo")
-        for name in (each.name for each in fields(LayerInfo)):
+        for name in (field.name for field in fields(LayerInfo)):
             known, here = getattr(self, name), getattr(found, name)
             if name == "gain" and math.isclose(known, here, rel_tol=_GAIN_TOLERANCE):
                 continue

@@ -345,13 +345,13 @@ def dtypes_for(weights: Sequence[Any], features: Any, dtype: Any) -> list[Any]:
     for k, x in enumerate(weights):
         with naming(f"layer {k}"):
             own.append(_dtype_or_none(as_held(x, "weights")))
-    if dtype is not None or any(each is None for each in own):
+    if dtype is not None or any(known is None for known in own):
         return [dtype] * len(own)
-    deciding = next((each for each in own if each.kind == "f"), None)
+    deciding = next((known for known in own if known.kind == "f"), None)
     if deciding is None and features is not None:
         deciding = _dtype_or_none(as_features(features, "features"))
     whole = np.dtype(np.float64 if deciding == np.float64 else np.float32)
-    return [whole if each.kind in "biu" else None for each in own]
+    return [whole if known.kind in "biu" else None for known in own]
 
 
 def _dtype_or_none(x: Any) -> Any:
@@ -385,14 +385,14 @@ def _as_layers(
             raise ArgumentTypeError(
                 f"layer {k} is a graph convolution; call gbdnn.graph.infer, which has no plan"
             )
-    items, found = aligned_weights(items, features), []
+    items, layers = aligned_weights(items, features), []
     dtypes = dtypes_for(items, features, dtype)
     for k, (W, b, kind) in enumerate(zip(items, biases, dtypes, strict=True)):
         ends = last == "identity" and k == len(items) - 1
         form = {"activation": "identity"} if ends else {"clip": clip}
         with naming(f"layer {k}"):
-            found.append(Layer(W, b, dtype=kind, **form, **options))
-    return tuple(found)
+            layers.append(Layer(W, b, dtype=kind, **form, **options))
+    return tuple(layers)
 
 
 def as_items(x: Any, what: str = "a Network or a list of matrices") -> list[Any]:

@@ -20,7 +20,7 @@ class Table(NamedTuple):
     notes: Mapping[str, str] = {}
 
     def __str__(self) -> str:
-        cells = [[str(each) for each in row] for row in (self.header, *self.rows)]
+        cells = [[str(cell) for cell in row] for row in (self.header, *self.rows)]
         wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
         right = [name == "edges" or name.endswith("ms") for name in self.header]
         lines = [

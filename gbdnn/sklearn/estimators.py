@@ -188,7 +188,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     def _weights(self, labels: np.ndarray, sample_weight: Any) -> np.ndarray:
         """Return the product of sample weights and class weights."""
-        found = as_weights(sample_weight, len(labels))
+        of_samples = as_weights(sample_weight, len(labels))
         if isinstance(self.class_weight, Mapping):
             known = self.classes_.tolist()
             unknown = [key for key in self.class_weight if key not in known]
@@ -198,13 +198,13 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
                     f"class_weight: {unknown[0]!r} is not a label; labels are {known[:10]}"
                 )
             given = [self.class_weight.get(label, 1) for label in known]
-            weights = [between("class_weight", each, 0, math.inf, below=True) for each in given]
-            return found * np.array(weights)[labels]
+            weights = [between("class_weight", weight, 0, math.inf, below=True) for weight in given]
+            return of_samples * np.array(weights)[labels]
         if self.class_weight is not None:
             as_word(self.class_weight, "class_weight", ["balanced"])
-            totals = np.bincount(labels, found)
-            return found / np.where(totals > 0, totals, 1)[labels]
-        return found
+            totals = np.bincount(labels, of_samples)
+            return of_samples / np.where(totals > 0, totals, 1)[labels]
+        return of_samples
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable label of each input, shape (inputs,).
@@ -333,8 +333,8 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions in the units of y, shape (inputs,) or (inputs, outputs)."""
-        found = self._answers(X) * self.y_scale_ + self.y_mean_
-        return found[:, 0] if self._flat else found
+        answers = self._answers(X) * self.y_scale_ + self.y_mean_
+        return answers[:, 0] if self._flat else answers
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

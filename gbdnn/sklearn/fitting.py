@@ -183,10 +183,10 @@ class SparseEstimator(BaseEstimator):
         either = (np.float64, np.float32)
         given = {"X": X} if y is None and not reset else {"X": X, "y": plain(y)}
         # One order of memory, since that of sums depends on it.
-        found = validate_data(
+        validated = validate_data(
             self, **given, reset=reset, accept_sparse="csr", dtype=either, order="C", **options
         )
-        held, *others = found if isinstance(found, tuple) else (found,)
+        held, *others = validated if isinstance(validated, tuple) else (validated,)
         if hasattr(held, "sum_duplicates") and not held.has_canonical_format:
             held = held.copy()  # the caller's; scikit-learn would count duplicate entries
             held.sum_duplicates()

@@ -62,9 +62,9 @@ def in_context(function: Callable[[], object]) -> Call:
 
     def call(n: int) -> object:
         with gb.ss.Context(engage=False, nthreads=n):
-            found = function()
-            complete(found)
-            return found
+            result = function()
+            complete(result)
+            return result
 
     return call
 
@@ -144,9 +144,9 @@ def scaling(
         with bound(n, scatter=pin == "scatter") if pin else nullcontext():
             cpu, began = process_time(), perf_counter()
             complete(calls[kind, name](n, *size))
-            taken = perf_counter() - began, process_time() - cpu
+            seconds = perf_counter() - began, process_time() - cpu
         sleep(_PAUSE)
-        return taken
+        return seconds
 
     load, runs = [_load()], list[Run]()
     parts: dict[tuple[Any, ...], list[list[float]]] = defaultdict(list)
@@ -154,10 +154,10 @@ def scaling(
         once(*key)
     for turn in range(rounds):
         others = _others(max(counts))
-        taken = {key: once(*key) for key in (keys if turn % 2 else keys[::-1])}
+        of_calls = {key: once(*key) for key in (keys if turn % 2 else keys[::-1])}
         busy = others()
         for kind, name, n, *size in keys:
-            times = taken[kind, name, n, *size]
+            times = of_calls[kind, name, n, *size]
             runs.append(Run(name, kind, n, turn, *times, busy, *size))
         for key in keys if per_kernel else ():
             with watched(RunProgress()) as work:
@@ -187,10 +187,10 @@ def _counts() -> set[int]:
 
 def _numbers(given: Iterable[int], name: str, most: int) -> list[int]:
     values = as_list(given, f"{name} must be a list of integers")
-    found = sorted({whole_number(n, name, least=1, most=most) for n in values})
-    if not found:
+    numbers = sorted({whole_number(n, name, least=1, most=most) for n in values})
+    if not numbers:
         raise ArgumentError(f"{name} is empty; pass at least one number")
-    return found
+    return numbers
 
 
 def _named(call: Any, what: str) -> dict[str, Call]:
@@ -223,12 +223,12 @@ def _others(threads: int) -> Callable[[], float]:
 
 def _parts(work: RunProgress, seconds: float) -> dict[str, list[float]]:
     """Return seconds and multiply-adds of each part of a run that took `seconds` on all threads."""
-    found = {}
+    times = {}
     for kernel, each in work.layers.items():
         cuts = [k for k in range(len(each)) if k == 0 or is_stop(k)]
         for first, last in zip(cuts, [*cuts[1:], len(each)], strict=True):
             if each[first:last, 1].any():
-                found[f"{kernel}, layers {first}-{last - 1}"] = each[first:last].sum(axis=0)
-    found |= {what: np.array([spent, 0]) for what, spent in work.seconds.items()}
-    other = max(0.0, seconds - sum(each[0] for each in found.values()))
-    return {what: each.tolist() for what, each in found.items()} | {"other": [other, 0.0]}
+                times[f"{kernel}, layers {first}-{last - 1}"] = each[first:last].sum(axis=0)
+    times |= {what: np.array([spent, 0]) for what, spent in work.seconds.items()}
+    other = max(0.0, seconds - sum(each[0] for each in times.values()))
+    return {what: each.tolist() for what, each in times.items()} | {"other": [other, 0.0]}

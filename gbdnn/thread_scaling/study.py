@@ -162,11 +162,11 @@ class Scaling:
         """
         rows = []
         for (program, kind, size), of in self._series().items():
-            few = min(of)
+            fewest = min(of)
             for n, runs in of.items():
-                ideal = n / few
+                ideal = n / fewest
                 more = ideal if kind == "weak" else 1
-                pairs = [*zip(of[few], runs, strict=True)]
+                pairs = [*zip(of[fewest], runs, strict=True)]
                 gains = [more * one.seconds / run.seconds for one, run in pairs]
                 row: dict[str, Any] = {"program": program, "kind": kind, "threads": n}
                 row |= {"size": size} if size is not None else {}
@@ -192,25 +192,25 @@ class Scaling:
         rows = [row for row in self.rows if row["kind"] == "strong"]
         if self._warning:
             spins = [r["program"] for r in rows if r["computation"] < _ACCEPTABLE]
-            found = [f"{self._warning}: no conclusions are drawn."]
+            remarks = [f"{self._warning}: no conclusions are drawn."]
             remedy = "threads that spin while they wait lose their cores to other programs"
             which = ", ".join(dict.fromkeys(spins))
-            return found + [f"{which}: {remedy}; try OMP_WAIT_POLICY=passive."] * bool(spins)
+            return remarks + [f"{which}: {remedy}; try OMP_WAIT_POLICY=passive."] * bool(spins)
         rounds = min((row["rounds"] for row in rows), default=_LEAST)
         if rounds < _LEAST:
             return [f"{rounds} round{'s'[: rounds > 1]}: conclusions need {_LEAST} or more."]
         size = max((row.get("size", 0) for row in rows), default=0)
         rows = [row for row in rows if row.get("size", 0) == size]
-        few, most = (of((row["threads"] for row in rows), default=0) for of in (min, max))
+        fewest, most = (of((row["threads"] for row in rows), default=0) for of in (min, max))
         last = sorted((r for r in rows if r["threads"] == most), key=lambda row: row["seconds"])
-        found = []
-        for row in last if most > few else ():
+        remarks = []
+        for row in last if most > fewest else ():
             sure = row["speed_up_low"] > 1 or row["speed_up_high"] < 1
-            found.append(
+            remarks.append(
                 f"{row['program']}: {_spread(row, 'speed_up')} times as fast on {most} threads as"
-                f" on {few}{'' if sure else ', which may be chance'}."
+                f" on {fewest}{'' if sure else ', which may be chance'}."
             )
-            found += self._lost(row, [r for r in rows if r["program"] == row["program"]])
+            remarks += self._lost(row, [r for r in rows if r["program"] == row["program"]])
         if len(last) > 1:
             series = self._series()
             ours, *others = (
@@ -220,19 +220,19 @@ class Scaling:
             names = [r["program"] for r in last[1:]]
             close = [x for x, of in zip(names, others, strict=True) if _may_be_chance(ours, of)]
             but = f", but the difference from {' and '.join(close)} may be chance" if close else ""
-            found.append(f"Fastest on {most} threads: {last[0]['program']}{but}.")
+            remarks.append(f"Fastest on {most} threads: {last[0]['program']}{but}.")
         short = dict.fromkeys(
             r["program"] for r in rows if r["threads"] > 1 and r["seconds"] < _SHORT
         )
         if short:
             least = f"{1000 * _SHORT:.0f} ms"
-            found.append(f"Waking threads is a part of calls below {least}: {', '.join(short)}.")
-        return found
+            remarks.append(f"Waking threads is a part of calls below {least}: {', '.join(short)}.")
+        return remarks
 
     def _lost(self, last: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
         """Return sentences on what a program loses on the largest number of threads."""
         parallel, computation = last["parallel"], last["computation"]
-        found, begin = [], f"{last['program']}: with {last['threads']} threads, "
+        remarks, begin = [], f"{last['program']}: with {last['threads']} threads, "
         if parallel < _ACCEPTABLE:
             text = f"{begin}cores waited {1 - parallel:.0%} of the time"
             # Seconds of waiting on all threads, relative to the time on one.
@@ -249,14 +249,14 @@ class Scaling:
                 else:
                     uneven = f"{waited.mean():.0%} more work than the mean"
                     text += f", as if one thread had {uneven} (uneven shares)"
-            found.append(f"{text}.")
+            remarks.append(f"{text}.")
         if computation < _ACCEPTABLE:
             text = f"{begin}the processor time was {1 / computation:.2g} times that on one thread"
             if last["above_cores"]:
                 text += f"; there are {self._cores} physical cores"
             causes = "threads that spin while they wait (OMP_WAIT_POLICY), memory, or shared caches"
-            found.append(f"{text}: {causes}.")
-        return found
+            remarks.append(f"{text}: {causes}.")
+        return remarks
 
     @property
     def _cores(self) -> int:
@@ -273,12 +273,12 @@ class Scaling:
     def _series(self) -> dict[tuple[str, str, int | None], dict[int, list[Run]]]:
         """Return the runs that count, by program, kind and size, then threads, ordered by round."""
         gone = set(self.disturbed) if self.is_quiet else set()
-        found: dict[tuple[str, str, int | None], dict[int, list[Run]]] = {}
+        runs: dict[tuple[str, str, int | None], dict[int, list[Run]]] = {}
         for run in sorted(self.runs, key=lambda run: (run.threads, run.round)):
             if run.round not in gone:
-                of = found.setdefault((run.program, run.kind, run.size), {})
+                of = runs.setdefault((run.program, run.kind, run.size), {})
                 of.setdefault(run.threads, []).append(run)
-        return found
+        return runs
 
     def _cells(self) -> list[list[str]]:
         """Return the table of `rows` as text, with its head."""
@@ -297,11 +297,11 @@ class Scaling:
         """Sentences below a table."""
         rows = self.rows
         above = any(row["above_cores"] for row in rows)
-        found = [f"* more threads than physical cores ({self._cores})"] if above else []
+        notes = [f"* more threads than physical cores ({self._cores})"] if above else []
         rounds = min((row["rounds"] for row in rows), default=0)
         if rounds > 1:
-            found.append(f"Intervals cover the median with {_cut(rounds)[1]:.0%}.")
-        return found
+            notes.append(f"Intervals cover the median with {_cut(rounds)[1]:.0%}.")
+        return notes
 
     def __repr__(self) -> str:
         cells, rounds = self._cells(), len({run.round for run in self.runs})
@@ -465,10 +465,10 @@ class Scaling:
         ax = axes_or_new(ax)
         at = {id(row): row["part"].rpartition(" ")[2] for row in rows}  # such as 6-9
         groups = sorted(set(at.values()), key=lambda layers: int(layers.partition("-")[0]))
-        few, most = (of(row["threads"] for row in rows) for of in (min, max))
+        fewest, most = (of(row["threads"] for row in rows) for of in (min, max))
         programs = dict.fromkeys(row["program"] for row in rows)
         for program, style in zip(programs, curve_styles(), strict=False):
-            for n, more in ((few, {"markerfacecolor": "none"}), (most, {"label": program})):
+            for n, more in ((fewest, {"markerfacecolor": "none"}), (most, {"label": program})):
                 of = [row for row in rows if (row["threads"], row["program"]) == (n, program)]
                 x, y = [groups.index(at[id(row)]) for row in of], [row["rate"] for row in of]
                 ax.plot(x, y, **style | {"linestyle": "", "markersize": 6} | more)
@@ -476,7 +476,7 @@ class Scaling:
             ax.axhline(rate, color="0.3", linestyle=line, linewidth=1, label=label)
         ax.set_yscale("log")
         ax.set_xticks(range(len(groups)), groups, rotation=45, fontsize="small")
-        ax.set_xlabel(f"layers ({few} thread{'s'[: few > 1]}: hollow, {most}: filled)")
+        ax.set_xlabel(f"layers ({fewest} thread{'s'[: fewest > 1]}: hollow, {most}: filled)")
         ax.set_ylabel("multiply-adds/s per thread")
         legend_above(ax)
         return ax

@@ -113,8 +113,8 @@ def accelerate(model: nn.Module, *, density: float | None = None) -> nn.Module:
             if _is_visible(part) and type(part).forward in _SEQUENTIALS:
                 _fuse(part, density)
         for part in [*made.modules()]:  # chains have replaced the others
-            if found := _chain([part], density):
-                part.__class__, part.__dict__ = AcceleratedChain, vars(found)
+            if accelerated := _chain([part], density):
+                part.__class__, part.__dict__ = AcceleratedChain, vars(accelerated)
     for part in made.modules():
         replaced = [x for x in part.children() if isinstance(x, AcceleratedChain)]
         if replaced and hasattr(part, "activation_relu_or_gelu"):
@@ -251,10 +251,10 @@ def _fuse(module: nn.Module, density: float | None) -> None:
     ):
         names, parts = zip(*run, strict=True)
         start = next((k for k, x in enumerate(parts) if is_known and is_linear(x)), len(parts))
-        found = _chain(parts[start:], density) if len(parts) - start > 1 else None
-        end = start if found else len(parts)
+        accelerated = _chain(parts[start:], density) if len(parts) - start > 1 else None
+        end = start if accelerated else len(parts)
         stages |= zip(names[:end], parts[:end], strict=True)
-        stages |= {f"{names[start]}-{names[-1]}": found} if found else {}
+        stages |= {f"{names[start]}-{names[-1]}": accelerated} if accelerated else {}
     if stages.keys() != module._modules.keys():
         module.__class__, module._modules = AcceleratedSequential, stages
 

@@ -106,7 +106,7 @@ def infer(
     if not len(net):
         return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
     X = as_source(features, net.infos[0].dtype, net.infos[0].shape)
-    infos, found = net.infos, list[SparseRows]()
+    infos, parts = net.infos, list[SparseRows]()
     widest = max(max(info.shape) for info in infos)
     row = 4 * widest * X.dtype.itemsize  # Z, Y and two temporary arrays
     step = rows_within(budget, row, f"inputs x {widest} neurons", least=1, most=max(1, X.nrows))
@@ -127,8 +127,8 @@ def infer(
                 Y = W.activated(Z)
                 if k >= last:
                     Y, ids = _without_dead(Y, ids)
-            found.append(_rows(Y, ids))
-    return SparseRows.stacked(found, X.nrows, net.shape[1], X.dtype).matrix()
+            parts.append(_rows(Y, ids))
+    return SparseRows.stacked(parts, X.nrows, net.shape[1], X.dtype).matrix()
 
 
 class _Weights:

@@ -90,8 +90,8 @@ class _Edges(Pattern):
 
     def dense_gradient(self) -> np.ndarray | None:
         """Return the gradient of all possible weights since the last call, if there was any."""
-        found = [use.plan.dense_gradient(*use[1:]) for use in self.uses]
-        return sum(found[1:], found[0]).numpy() if found else None
+        gradients = [use.plan.dense_gradient(*use[1:]) for use in self.uses]
+        return sum(gradients[1:], gradients[0]).numpy() if gradients else None
 
 
 class _Patterns(NamedTuple):
@@ -110,14 +110,14 @@ def edges_of(
     in_panels: bool | None = None,
 ) -> _Edges:  # fmt: skip
     """Return the pattern of index tensors, derived again after any change."""
-    found, form = _known.get(col), (rows, dtype)
-    first = next(iter(found.edges.values()), None) if found and found.form == form else None
+    known, form = _known.get(col), (rows, dtype)
+    first = next(iter(known.edges.values()), None) if known and known.form == form else None
     if first is None or not first.has_indices(crow, col):
-        found = _known[col] = _Patterns(form, {}, [])
-    in_panels = next(iter(found.edges), False) if in_panels is None else in_panels
-    if in_panels not in found.edges:
-        found.edges[in_panels] = _Edges(crow, col, rows, dtype, found.uses, in_panels)
-    return found.edges[in_panels]
+        known = _known[col] = _Patterns(form, {}, [])
+    in_panels = next(iter(known.edges), False) if in_panels is None else in_panels
+    if in_panels not in known.edges:
+        known.edges[in_panels] = _Edges(crow, col, rows, dtype, known.uses, in_panels)
+    return known.edges[in_panels]
 
 
 def _reused(kept: list[Any], dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -126,17 +126,17 @@ def _reused(kept: list[Any], dtype: torch.dtype, *shape: int) -> torch.Tensor:
     If it were freed after each call, the system would often map it anew. Other threads may take
     arrays from the list, too.
     """
-    size, found = math.prod(shape), None
+    size, free = math.prod(shape), None
     for _ in range(len(kept)):
         try:
             array, user = kept.pop(0)
         except IndexError:
             break
         if user() is None and len(array) >= size:
-            found = array
+            free = array
             break
         kept.append((array, user))
-    array = torch.empty(size, dtype=dtype).numpy() if found is None else found  # aligned
+    array = torch.empty(size, dtype=dtype).numpy() if free is None else free  # aligned
     part = array[:size]
     kept[_KEPT - 1 :] = [(array, weakref.ref(part))]
     return torch.from_numpy(part).view(shape)
@@ -274,7 +274,7 @@ def _planned(
     x: torch.Tensor, rows: int, crow: Tensors, col: Tensors, relu: list[bool]
 ) -> tuple[list[_Edges], _Plan]:
     """Return the patterns of layers and the plan of the inputs `x`."""
-    sizes = [rows, *(each.shape[0] - 1 for each in crow)]
+    sizes = [rows, *(pointers.shape[0] - 1 for pointers in crow)]
     lists, in_panels = zip(crow, col, sizes, strict=False), len(x) >= _PANELS
     layers = [edges_of(r, c, n, x.dtype, in_panels) for r, c, n in lists]
     for layer in layers:
@@ -307,7 +307,7 @@ def _(x, values, biases, crow, col, relu):  # type: ignore[no-untyped-def]
     lanes = 64 // x.dtype.itemsize
     lines = (x.shape[0] + lanes - 1) // lanes
     stride = (torch.sym_min(lines, GROUP_LINES) // 2 * 2 + 1) * lanes
-    neurons = x.shape[1] + sum(len(each) - 1 for each in crow[:-1])
+    neurons = x.shape[1] + sum(len(pointers) - 1 for pointers in crow[:-1])
     inputs = x.new_empty((lines + GROUP_LINES - 1) // GROUP_LINES, neurons, stride)
     return x.new_empty(x.shape[0], len(crow[-1]) - 1), inputs
 
@@ -323,7 +323,7 @@ def _back_operator(d, inputs, values, crow, col, relu, rows, needs_dx):  # type:
 
 @_back_operator.register_fake
 def _(d, inputs, values, crow, col, relu, rows, needs_dx):  # type: ignore[no-untyped-def]
-    db = [d.new_empty(len(each) - 1) for each in crow]
+    db = [d.new_empty(len(pointers) - 1) for pointers in crow]
     return d.new_empty(d.shape[0], rows if needs_dx else 0), [*map(torch.empty_like, values)], db
 
 

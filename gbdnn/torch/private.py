@@ -55,5 +55,5 @@ def is_watched() -> bool:
 
 def is_hooked(module: nn.Module) -> bool:
     """Whether a module has hooks, or a forward of its own."""
-    found = vars(module)
-    return "forward" in found or any(found.get(name) for name in _HOOKS)
+    members = vars(module)
+    return "forward" in members or any(members.get(name) for name in _HOOKS)

@@ -254,14 +254,14 @@ class SparseLinear(nn.Module):
                 distributed.all_reduce(torch.from_numpy(gradient), group=process_group)
             return steepest_places(pattern, count, gradient)
 
-        found = replaced_edges(pattern, self.values.numpy(force=True), fraction, grow)
-        kept, places = map(torch.from_numpy, found)
+        kept_and_new = replaced_edges(pattern, self.values.numpy(force=True), fraction, grow)
+        kept, places = map(torch.from_numpy, kept_and_new)
         if process_group is not None:
             for x in (kept, places):
                 distributed.broadcast(x, group=process_group, group_src=0)
         kept, count = kept.nonzero().squeeze(1), len(places)
         new, order = torch.cat([torch.from_numpy(pattern.numbers)[kept], places]).sort()
-        states = [x for each in optimizers for x in each.state.get(self.values, {}).values()]
+        states = [x for o in optimizers for x in o.state.get(self.values, {}).values()]
         held = [x for x in states if isinstance(x, torch.Tensor) and x.shape == self.values.shape]
         held += [self.values] if self.values.grad is None else [self.values, self.values.grad]
         for x in held:
@@ -274,12 +274,12 @@ class SparseLinear(nn.Module):
         """Load values with their indices, which may be those of another pattern, or nothing."""
         held = {**self._parameters, **self._buffers}
         names = [name for name in held if name.endswith("_indices") or name.startswith("values")]
-        found = {x: state_dict[prefix + x] for x in names if prefix + x in state_dict}
-        if found and not (found.keys() >= {*names} and self._fits(**found)):
-            shapes = ", ".join(f"{name} {(*x.shape,)}" for name, x in found.items())
+        tensors = {x: state_dict[prefix + x] for x in names if prefix + x in state_dict}
+        if tensors and not (tensors.keys() >= {*names} and self._fits(**tensors)):
+            shapes = ", ".join(f"{name} {(*x.shape,)}" for name, x in tensors.items())
             args[-1].append(f"{prefix}values and indices do not fit {self}: {shapes}")
             return
-        for name, x in found.items():
+        for name, x in tensors.items():
             if held[name].shape != x.shape:  # the same tensors, which optimizers hold
                 held[name].data, held[name].grad = held[name].data.new_empty(x.shape), None
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -231,10 +231,10 @@ def _content(x: Any, seen: dict[int, Any]) -> str:
         pairs = (f"{identity(key, seen)}: {identity(value, seen)}" for key, value in x.items())
         return f"{{{', '.join(pairs)}}}"
     if type(x) in (list, tuple, set, frozenset):
-        found = [identity(each, seen) for each in x]
+        texts = [identity(item, seen) for item in x]
         name = "" if type(x) in (list, tuple) else type(x).__name__
         left, right = "[]" if type(x) is list else "()"
-        return f"{name}{left}{', '.join(sorted(found) if name else found)}{right}"
+        return f"{name}{left}{', '.join(sorted(texts) if name else texts)}{right}"
     try:
         reduce = copyreg.dispatch_table.get(type(x))  # of regular expressions and ufuncs
         made = x.__reduce_ex__(4) if reduce is None else reduce(x)
@@ -272,7 +272,7 @@ def _arrays(prefix: str, layers: Sequence[LayerState]) -> Iterator[tuple[str, np
 def _layers(
     prefix: str, described: Sequence[dict[str, Any]], arrays: Mapping[str, np.ndarray]
 ) -> tuple[LayerState, ...]:
-    found = []
+    states = []
     for k, known in enumerate(described):
         fields = dict(known)
         count = fields.pop("moments")
@@ -283,10 +283,10 @@ def _layers(
         largest = min(np.iinfo(values[0].dtype).max, 2**63 - 1)  # number of an edge
         if values[2].shape != (info.ncols,) or info.nrows * info.ncols - 1 > largest:
             raise ValueError(f"layer {k} of shape {info.shape} has a bias of {values[2].shape}")
-        found.append(LayerState(info, *values))
-    if not found:
+        states.append(LayerState(info, *values))
+    if not states:
         raise ValueError("the run has no layers")
-    return tuple(found)
+    return tuple(states)
 
 
 def _checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:

@@ -79,12 +79,12 @@ def compact(network: Network | Iterable[Layer], *, inputs: bool = False) -> Comp
         return CompactNetwork(Network([]), np.arange(0))
     live, biases = _reached(layers)
     _keep_used(layers, live, inputs=inputs)
-    found = [
+    layers = [
         _cut(layer, bias, np.flatnonzero(before), np.flatnonzero(after))
         for layer, bias, before, after in zip(layers, biases, live[:-1], live[1:], strict=True)
     ]
     kept = np.flatnonzero(live[0]) if live[0].any() else np.arange(min(1, len(live[0])))
-    return CompactNetwork(Network(found), kept)
+    return CompactNetwork(Network(layers), kept)
 
 
 def _reached(layers: list[Layer]) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
@@ -117,12 +117,12 @@ def _constants(layer: Layer, bias: np.ndarray | None) -> np.ndarray:
     """Return each neuron's value if it has no incoming edges: FP64, shape (ncols,)."""
     if layer.bias_rule == "entries":
         return np.zeros(layer.ncols)
-    found = np.array(layer.bias if bias is None else bias, np.float64)
+    values = np.array(layer.bias if bias is None else bias, np.float64)
     if layer.activation == "relu":
-        found = np.maximum(found, 0)
+        values = np.maximum(values, 0)
     if layer.clip is not None:
-        found = np.minimum(found, layer.clip)
-    return np.broadcast_to(found, layer.ncols)
+        values = np.minimum(values, layer.clip)
+    return np.broadcast_to(values, layer.ncols)
 
 
 def _keep_used(layers: list[Layer], live: list[np.ndarray], *, inputs: bool) -> None:
@@ -142,14 +142,14 @@ def _cut(layer: Layer, bias: np.ndarray | None, before: np.ndarray, after: np.nd
     """Return a layer restricted to some neurons; an empty side gets one neuron."""
     if bias is None and (len(before), len(after)) == layer.shape:
         return layer
-    found = layer.bias if bias is None else bias
+    new_bias = layer.bias if bias is None else bias
     if len(before) and len(after):
         W = layer.W[before, after].new()
     else:
         shape = (max(len(before), min(1, layer.nrows)), max(len(after), min(1, layer.ncols)))
         W = gb.Matrix(layer.W.dtype, *shape)
-    if np.ndim(found):
-        found = found[after] if len(after) else 0.0  # type: ignore[index]
+    if np.ndim(new_bias):
+        new_bias = new_bias[after] if len(after) else 0.0  # type: ignore[index]
     elif not len(after):
-        found = 0.0
-    return Layer(W, found, **options_of(layer), copy=False)
+        new_bias = 0.0
+    return Layer(W, new_bias, **options_of(layer), copy=False)

@@ -165,13 +165,13 @@ class TrainingData(NamedTuple):
                 " neither may be empty"
             )
         order = generator(seed, "validation").permutation(self.rows)
-        taken = np.arange(count)
+        tested_at = np.arange(count)
         if stratified:
             if self.targets.ndim != 1:
                 raise ArgumentError('validation="stratified" requires labels as targets')
             order = order[np.argsort(self.targets[order], kind="stable")]
-            taken = ((taken + 0.5) * (len(order) / count)).astype(np.int64)
-        kept, tested = np.sort(np.delete(order, taken)), np.sort(order[taken])
+            tested_at = ((tested_at + 0.5) * (len(order) / count)).astype(np.int64)
+        kept, tested = np.sort(np.delete(order, tested_at)), np.sort(order[tested_at])
         if not (self.weights[kept].any() and self.weights[tested].any()):
             raise ArgumentError(
                 f"validation={part}: all sample weights of the training or validation part are 0"
@@ -200,14 +200,14 @@ class TrainingData(NamedTuple):
 
     def evaluate(self, net: Network, loss: Loss, nthreads: int) -> tuple[float, float | None]:
         """Return mean loss and accuracy of a network (None if the loss does not define hits)."""
-        total, hits, found = 0.0, 0.0, None
+        total, hits, are_hits = 0.0, 0.0, None
         for X, rows in self._blocks(net):
             answer, weights = answers(net, X, nthreads), self.weights[rows]
             total += float((loss.losses(answer, self.targets[rows]) * weights).sum())
-            found = hits_of(loss, answer, self.targets[rows])
-            hits += 0.0 if found is None else float(found @ weights)
+            are_hits = hits_of(loss, answer, self.targets[rows])
+            hits += 0.0 if are_hits is None else float(are_hits @ weights)
         count = float(self.weights[self.rows].sum())
-        return total / count, None if found is None else hits / count
+        return total / count, None if are_hits is None else hits / count
 
 
 def as_weights(sample_weight: Any, inputs: int) -> np.ndarray:
@@ -231,10 +231,10 @@ def answers(net: Network, X: np.ndarray, nthreads: int) -> np.ndarray:
 
 def _taken(features: RowSource, ids: np.ndarray, step: int) -> SparseRows:
     """Return rows of `features` with ascending ids, reading `step` rows at a time."""
-    found = []
+    parts = []
     for start in range(int(ids[0]), int(ids[-1]) + 1, step):
         stop = min(start + step, features.nrows)
         some = ids[np.searchsorted(ids, start) : np.searchsorted(ids, stop)]
         if len(some):
-            found.append(features.sparse_rows(start, stop).take(some - start))
-    return SparseRows.joined(found)
+            parts.append(features.sparse_rows(start, stop).take(some - start))
+    return SparseRows.joined(parts)

@@ -230,7 +230,7 @@ def labels_of(y: Any) -> np.ndarray | None:
         if from_handler(err):
             raise
         return None
-    words = values.ndim == 1 and len(values) and all(isinstance(each, str) for each in values)
+    words = values.ndim == 1 and len(values) and all(isinstance(value, str) for value in values)
     return np.unique(values.astype(str)) if words else None
 
 
@@ -243,12 +243,12 @@ def numbered(y: Any, labels: np.ndarray | None, outputs: int) -> Any:
             f"y has {len(labels)} different labels, but the network has {outputs} outputs"
         )
     words = np.asarray(y, object).astype(str)  # NumPy does not cast StringDType to str
-    found = np.searchsorted(labels, words).clip(max=len(labels) - 1)
-    if (wrong := labels[found] != words).any():
+    places = np.searchsorted(labels, words).clip(max=len(labels) - 1)
+    if (wrong := labels[places] != words).any():
         raise ArgumentError(
             f"y: label {str(words[wrong][0])!r} does not occur in the training labels"
         )
-    return found
+    return places
 
 
 def _values(y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:

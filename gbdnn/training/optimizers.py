@@ -243,10 +243,10 @@ class Cosine:
     def factors(self, progress: np.ndarray) -> np.ndarray:
         """See `Schedule`."""
         rest = np.maximum(progress - self.warmup, 0) / (1 - self.warmup)
-        found = self.final + (1 - self.final) * (1 + np.cos(np.pi * rest)) / 2
+        factors = self.final + (1 - self.final) * (1 + np.cos(np.pi * rest)) / 2
         if self.warmup:
-            found = np.where(progress < self.warmup, progress / self.warmup, found)
-        return found
+            factors = np.where(progress < self.warmup, progress / self.warmup, factors)
+        return factors
 
 
 @dataclass(frozen=True)

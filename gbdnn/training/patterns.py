@@ -234,12 +234,12 @@ def layer_densities(shapes: Sequence[tuple[int, int]], density: float) -> list[f
     full: set[int] = set()
     while True:
         left = wanted - sum(n * m for k, (n, m) in enumerate(shapes) if k in full)
-        share = sum(n + m for k, (n, m) in enumerate(shapes) if k not in full)
-        scale = left / share if share else 0.0
-        found = [1.0 if k in full else scale * (n + m) / (n * m) for k, (n, m) in enumerate(shapes)]
-        over = {k for k, part in enumerate(found) if part > 1}
+        neurons = sum(n + m for k, (n, m) in enumerate(shapes) if k not in full)
+        scale = left / neurons if neurons else 0.0
+        parts = [1.0 if k in full else scale * (n + m) / (n * m) for k, (n, m) in enumerate(shapes)]
+        over = {k for k, part in enumerate(parts) if part > 1}
         if not over:
-            return found
+            return parts
         full |= over
 
 

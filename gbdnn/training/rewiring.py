@@ -226,10 +226,10 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
         if rewire not in get_args(RewiringName):
             raise ArgumentError(f'rewire must be "set" or "rigl", not {shown(rewire)}')
         return (SET() if rewire == "set" else RigL(),)
-    found = tuple(rewire) if isinstance(rewire, list | tuple) else (rewire,)
-    for each in found:
-        require_adjustment(each, 'rewire must be "set", "rigl",')
-    return found
+    rules = tuple(rewire) if isinstance(rewire, list | tuple) else (rewire,)
+    for rule in rules:
+        require_adjustment(rule, 'rewire must be "set", "rigl",')
+    return rules
 
 
 def _rewired(

@@ -113,8 +113,8 @@ class LayerState(NamedTuple):
             layer.compact_numbers,
             layer.numbered(layer.weights),
             layer.by_neuron(layer.bias),
-            tuple(layer.numbered(each) for each in layer.moments),
-            tuple(layer.by_neuron(each) for each in layer.bias_moments),
+            tuple(layer.numbered(moment) for moment in layer.moments),
+            tuple(layer.by_neuron(moment) for moment in layer.bias_moments),
         )
 
     def trainable(self, moments: int) -> TrainableLayer:
@@ -122,8 +122,8 @@ class LayerState(NamedTuple):
         layer = (self.info, self.numbers, self.weights, self.bias)
         if self.moments:
             return TrainableLayer(*layer, self.moments, self.bias_moments)
-        zeros = (np.zeros(len(each), self.info.dtype) for each in (self.weights, self.bias))
-        of_weights, of_biases = ([each] * moments for each in zeros)
+        zeros = (np.zeros(len(array), self.info.dtype) for array in (self.weights, self.bias))
+        of_weights, of_biases = ([array] * moments for array in zeros)
         return TrainableLayer(*layer, of_weights, of_biases)
 
     def layer(self) -> Layer:
@@ -196,7 +196,7 @@ class TrainingRun:
     """Whether `patience` or the callback ended training before the last epoch."""
 
     def __getstate__(self) -> dict[str, Any]:  # without the cached network
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def network(self) -> Network:

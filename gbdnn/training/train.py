@@ -254,7 +254,7 @@ def _begun(net: Any) -> TrainingRun:
 
 def _lazy(run: TrainingRun) -> Network:
     """Return the network of a run's last epoch; its layers are created on access."""
-    return Network.lazy([each.info for each in run.layers], lambda k: run.layers[k].layer())
+    return Network.lazy([layer.info for layer in run.layers], lambda k: run.layers[k].layer())
 
 
 def trainable(network: Any) -> Network:
@@ -276,14 +276,14 @@ def trainable(network: Any) -> Network:
 
 def _adjustments(given: Any, patience: float | None) -> tuple[Adjustment, ...]:
     """Return validated adjustments."""
-    found = tuple(given) if isinstance(given, list | tuple) else (given,)
-    for each in found:
-        require_adjustment(each, "adjustments must be")
-        if each.every is not None:
-            whole_number(each.every, "every", least=1)
-        if patience is not None and between("end", end_of(each), 0, 1) == 1:
+    adjustments = tuple(given) if isinstance(given, list | tuple) else (given,)
+    for adjustment in adjustments:
+        require_adjustment(adjustment, "adjustments must be")
+        if adjustment.every is not None:
+            whole_number(adjustment.every, "every", least=1)
+        if patience is not None and between("end", end_of(adjustment), 0, 1) == 1:
             raise ArgumentError(
-                f"patience= cannot be combined with {type(each).__name__}, whose last step only"
-                " removes edges or neurons"
+                f"patience= cannot be combined with {type(adjustment).__name__}, whose last step"
+                " only removes edges or neurons"
             )
-    return found
+    return adjustments

@@ -84,8 +84,8 @@ class Trainer:
         self._per_epoch = -(-len(self.data.rows) // self._batch)
         self._all = self.epochs * self._per_epoch  # steps of this call
         # Step after which no adjustment removes edges or neurons.
-        every = ((each, self._every(each)) for each in self.adjustments)
-        ends = [math.ceil(end_of(each) * self._all / n) * n for each, n in every]
+        every = ((adjustment, self._every(adjustment)) for adjustment in self.adjustments)
+        ends = [math.ceil(end_of(adjustment) * self._all / n) * n for adjustment, n in every]
         self._settled = min(self._all, max(ends, default=0))
         self._run = replace(
             self.before, loss=self.loss, optimizer=self.optimizer, batch_size=self.batch_size,
@@ -251,8 +251,8 @@ class Trainer:
             return False
         if best is None or record.validation_loss < best.validation_loss:
             layers = without_moments(self._run.layers)
-            found = BestEpoch(record.epoch, record.validation_loss, layers)
-            self._run = replace(self._run, best=found)
+            best = BestEpoch(record.epoch, record.validation_loss, layers)
+            self._run = replace(self._run, best=best)
             return False
         return record.epoch - max(best.epoch, len(self.before.history) - 1) >= self.patience
 
@@ -273,12 +273,12 @@ class Trainer:
     def _factors(self, progress: np.ndarray) -> np.ndarray:
         """Return the factors of the schedule."""
         what = f"{type(self.schedule).__name__}.factors"
-        found = finite(as_array(self.schedule.factors(progress), what), np.dtype(float), what)
-        if found.shape != progress.shape:
+        factors = finite(as_array(self.schedule.factors(progress), what), np.dtype(float), what)
+        if factors.shape != progress.shape:
             raise ShapeError(
-                f"{what} returned an array of shape {found.shape}, expected {progress.shape}"
+                f"{what} returned an array of shape {factors.shape}, expected {progress.shape}"
             )
-        return found
+        return factors
 
     def _every(self, adjustment: Adjustment) -> int:
         return self._per_epoch if adjustment.every is None else adjustment.every
@@ -287,7 +287,7 @@ class Trainer:
         """Return the step at which the next call of compiled code ends."""
         most = 1 if self._staged is not None or self._steps.in_numpy else self._most
         every = [self._per_epoch, *map(self._every, self.adjustments)]
-        return min(step + most, *((step // each + 1) * each for each in every))
+        return min(step + most, *((step // interval + 1) * interval for interval in every))
 
     def _advance(self, rows: np.ndarray, rates: np.ndarray, epoch: int, step: int) -> StepResult:
         """Run the steps for the given inputs."""
@@ -317,11 +317,11 @@ class Trainer:
                 generator(self.seed, "adjustments", n, self.before.steps + step),
                 self._steps.gradient,
             )
-            found = adjustment.adjust(self._layers, context)
+            adjusted = adjustment.adjust(self._layers, context)
             what = f"the result of {type(adjustment).__name__}.adjust"
-            shapes = [each.info.shape for each in as_records(found, TrainableLayer, what)]
+            shapes = [layer.info.shape for layer in as_records(adjusted, TrainableLayer, what)]
             if shapes != [layer.info.shape for layer in self._layers]:
                 raise ShapeError(f"{what} must be all layers, not layers of the shapes {shapes}")
-            self._layers = list(found)
+            self._layers = list(adjusted)
         if any(a is not b() for a, b in zip(self._layers, before, strict=True)):
             self._steps.rebuild(self._layers)

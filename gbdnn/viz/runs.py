@@ -123,9 +123,9 @@ def plot_layer_times(
     count = len(per_layer(records, layers))
     ax = axes_or_new(ax)
     edges, bottom = np.arange(count + 1) - 0.5, np.zeros(count)
-    kernels = sorted({each.kernel for each in records})
+    kernels = sorted({record.kernel for record in records})
     for kernel, style in zip(kernels, area_styles(), strict=False):
-        own = [each for each in records if each.kernel == kernel]
+        own = [record for record in records if record.kernel == kernel]
         top = bottom + 1e3 * per_layer(own, count)["seconds"]
         ax.stairs(top, edges, baseline=bottom, fill=True, label=f"{kernel} kernel", **style)
         bottom = top

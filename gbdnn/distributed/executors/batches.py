@@ -165,8 +165,8 @@ def computed(
             raise failure
     finally:
         absence.cancel()
-        for each in flight:
-            each.cancel()
+        for future in flight:
+            future.cancel()
         future = None  # type: ignore[assignment]  # its error's traceback refers to this frame
 
 

@@ -207,7 +207,7 @@ class _Pipeline:
         sources = [rank - 1] if rank else []
         targets = [rank + 1]
         if rank == last:
-            targets = [each for each in self._targets if each != last]
+            targets = [target for target in self._targets if target != last]
         elif rank in self._targets:
             sources.append(last)
 
@@ -248,7 +248,7 @@ class _Pipeline:
 def _checked_cuts(cuts: Any, layers: int, ranks: int) -> tuple[int, ...]:
     """Return cuts as a tuple, or raise ArgumentError."""
     numbers = as_list(cuts, "cuts must be a sequence of whole numbers")
-    checked = tuple(whole_number(each, "a cut", least=1, most=layers - 1) for each in numbers)
+    checked = tuple(whole_number(cut, "a cut", least=1, most=layers - 1) for cut in numbers)
     if len(checked) != ranks - 1 or list(checked) != sorted(set(checked)):
         raise ArgumentError(
             f"cuts must be {ranks - 1} ascending numbers for {ranks} ranks, not {list(checked)}"

@@ -71,7 +71,7 @@ class Ranks:
         for _, its_error in outcomes:
             if its_error is not None:
                 raise its_error from (None if isinstance(caught, _Stopped) else caught)
-        return [each for each, _ in outcomes]
+        return [outcome for outcome, _ in outcomes]
 
     def linked(
         self, work: Callable[[Links], T], sources: Iterable[int], targets: Iterable[int]
@@ -142,7 +142,7 @@ class Links:
             Another rank has failed.
         """
         try:
-            found = work(self)
+            result = work(self)
             self.end()
             self._wait(lambda: self._has_arrived(0))
         except BaseException as error:
@@ -150,7 +150,7 @@ class Links:
                 self._announce()
             self._drain()
             raise
-        return found
+        return result
 
     def send(self, rows: SparseRows) -> None:
         """Send rows to all targets; wait if many messages are under way."""
@@ -227,7 +227,7 @@ class Links:
         """Close the links: receive the remaining messages, and wait until the own ones arrive."""
         self.end()
         for pause in _pauses():
-            for source in [each for each in self._open if self._has_message(each)]:
+            for source in [rank for rank in self._open if self._has_message(rank)]:
                 self._receive(source)
             if self._has_arrived(0) and not self._open:
                 return

@@ -161,8 +161,8 @@ def _line_fault(line: bytes, indices: Sequence[Index], dtype: np.dtype | None) -
     expected = [x.name for x in indices] + ([] if dtype is None else ["value"])
     fields = line.split(b"\t")
     if len(fields) != len(expected):
-        found = f"{len(fields)} fields in {_show(line)}" if line.strip() else "a blank line"
-        return f"{found}; expected {len(expected)}: {', '.join(expected)}"
+        shown = f"{len(fields)} fields in {_show(line)}" if line.strip() else "a blank line"
+        return f"{shown}; expected {len(expected)}: {', '.join(expected)}"
     for field, (name, largest, limit) in zip(fields, indices, strict=False):
         digits = field.lstrip(b"+-").lstrip(b"0")
         if not _INDEX.fullmatch(field):

@@ -279,10 +279,10 @@ def _folded(model: Any, node: Any, constants: dict[str, Any], name: str) -> list
         version = max(version, _DEQUANTIZE)
     one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
     with foreign_errors(name, "cannot compute a constant"):
-        found = reference.ReferenceEvaluator(one).run(None, inputs)
-    halves = [x.dtype.itemsize == 2 and x.dtype.kind not in "iu" for x in found]
+        outputs = reference.ReferenceEvaluator(one).run(None, inputs)
+    halves = [x.dtype.itemsize == 2 and x.dtype.kind not in "iu" for x in outputs]
     return [
-        x.astype(np.float32) if is_half else x for x, is_half in zip(found, halves, strict=True)
+        x.astype(np.float32) if is_half else x for x, is_half in zip(outputs, halves, strict=True)
     ]
 
 

@@ -284,9 +284,9 @@ def _in_order(weights: dict[str, Any], path: Path) -> dict[str, Any]:
     for mark, column in zip(
         re.findall("[@#]", min(kinds, default="")), zip(*numbers, strict=False), strict=False
     ):
-        found = sorted({*column})
-        ups = [list(range(start, start + len(found))) for start in (0, 1)]
-        is_known &= mark == "@" or len(found) == 1 or found in ups
+        letters = sorted({*column})
+        ups = [list(range(start, start + len(letters))) for start in (0, 1)]
+        is_known &= mark == "@" or len(letters) == 1 or letters in ups
     if not is_known:
         raise FormatError(
             f"{path}: safetensors files store no order of layers, and the names are not numbered"

@@ -249,8 +249,8 @@ class StoredRows:
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to `stop - 1` of these rows, with these ids."""
-        found = self.features.sparse_rows(self.start + start, self.start + stop)
-        return found.with_ids(np.arange(start, stop))
+        rows = self.features.sparse_rows(self.start + start, self.start + stop)
+        return rows.with_ids(np.arange(start, stop))
 
     def matrix(self) -> gb.Matrix:
         """Read these rows into memory; errors as for `StoredFeatures.matrix`."""
