@@ -242,12 +242,7 @@ class Singles:
     def _table(self, count: int) -> Record:
         tables = self._tables  # threads that replace it at once lose one, which is made again
         if count not in tables:
-            made = Record.joined(
-                [
-                    single_shares(layer, info, count)
-                    for layer, info in zip(self._layers, self._infos, strict=True)
-                ]
-            )
+            made = Record.joined([single_shares(layer, count) for layer in self._layers])
             last = dict(list(tables.items())[-1:])
             self._tables = tables = {**last, count: made}
         return tables[count]

@@ -163,7 +163,7 @@ def test_no_two_shares_of_a_single_input_write_to_one_cache_line(neurons, dtype,
     rows = SparseRows.from_matrix(layer.W.dup())
     single = table.prepare_rows(rows, layer.bias, layer, dense=density == 1)
     for count in (1, 2, 3, 8):
-        shares = table.single_shares(single, layer, count)
+        shares = table.single_shares(single, count)
         first, ncols = shares["first"], shares["ncols"]
         assert (first[ncols > 0] * layer.dtype.itemsize % 64 == 0).all()
         assert [*(first + ncols)] == [*first[1:], neurons]

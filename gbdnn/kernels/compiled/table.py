@@ -117,7 +117,7 @@ def prepare_rows(
     """Return a layer for single inputs from its rows; a dense layer stores zeros, too."""
     if dense:
         return _layer(info, _dense(rows, b, info), width=info.ncols)
-    width = _single_width(info, 1)
+    width = _single_width(info.ncols, info.dtype, 1)
     given = rows.indptr.astype(np.int64), rows.columns, None if rows.is_iso else rows.values
     arrays = _in_fours(*given, width, info.ncols)
     if rows.is_iso:
@@ -127,14 +127,14 @@ def prepare_rows(
     return _layer(info, arrays | {"bias": bias}, **numbers)
 
 
-def _single_width(info: LayerInfo, count: int) -> int:
+def _single_width(ncols: int, dtype: np.dtype, count: int) -> int:
     """Return how many sums a single input needs in `count` shares.
 
     No two shares have sums in the same cache line, which threads would take from each other at
     every row. A line for each share follows, for the products that fill up fours.
     """
-    line = 64 // info.dtype.itemsize
-    return (-(-info.ncols // line) + count) * line
+    line = 64 // dtype.itemsize
+    return (-(-ncols // line) + count) * line
 
 
 def _in_fours(
@@ -160,24 +160,25 @@ def _in_fours(
     return arrays
 
 
-def single_shares(layer: FusedLayer, info: LayerInfo, count: int) -> Record:
+def single_shares(layer: FusedLayer, count: int) -> Record:
     """Return `count` shares of a layer from `prepare_rows`, with about equally many edges.
 
     Each has a copy of its edges: threads read them faster than parts of whole rows.
     """
     if count == 1:
         return layer.record
-    arrays, line = layer.arrays, 64 // info.dtype.itemsize
+    arrays, dtype = layer.arrays, layer.arrays["weights"].dtype
+    line = 64 // dtype.itemsize
     ends: Any
     parts, dense = np.arange(count + 1) / count, "rows" not in layer.arrays
     if dense:
         ends = parts * layer.ncols
     else:
         edges = np.cumsum(np.bincount(arrays["rows"], minlength=layer.ncols)[: layer.ncols])
-        ends = np.searchsorted(edges, parts * info.edges)
+        ends = np.searchsorted(edges, parts * layer.record.first.edges)
     ends = np.minimum(np.rint(ends / line).astype(np.int64) * line, layer.ncols)
     ends[0], ends[-1] = 0, layer.ncols
-    found, width = [], _single_width(info, count)
+    found, width = [], _single_width(layer.ncols, dtype, count)
     for k, (first, last) in enumerate(pairwise(ends.tolist())):
         members: dict[str, Any] = {"first": first, "ncols": last - first}
         if not dense:
