@@ -17,6 +17,7 @@ import mmap
 import os
 import sys
 import weakref
+from contextlib import suppress
 from functools import partial
 from itertools import islice, pairwise, product
 from pathlib import Path
@@ -123,6 +124,7 @@ class Guard:
         kinds = [f"void{each}" for each in kinds]
         lib.GxB_init(lib.GrB_NONBLOCKING, *map(ffi.cast, kinds, given))
         utils.claim_buffer, utils.claim_buffer_2d = self.taken, self.taken_2d
+        utils.unclaim_buffer = partial(unclaimed, utils.unclaim_buffer)
         for path in libraries:
             replace_functions(path, at)
 
@@ -136,6 +138,12 @@ class Guard:
     def taken_2d(self, ffi, data, size, nrows, ncols, dtype, by_rows):
         array = self.taken(ffi, data, size, dtype)[: nrows * ncols]
         return array.reshape((nrows, ncols), order="C" if by_rows else "F")
+
+
+def unclaimed(unclaim, array):
+    """Give an array's memory away; suitesparse-graphblas 10.5 raises, but only afterwards."""
+    with suppress(ValueError):
+        unclaim(array)
 
 
 def replace_functions(path, functions):
