@@ -63,8 +63,8 @@ FORMS = [
     ("full", lambda X: gb.Matrix.from_dense(X)), ("csr_matrix", sp.csr_matrix),
     ("with zeros", lambda X: gb.Matrix.from_dense(X.astype("f4"))),
     ("full by columns", lambda X: gb.Matrix.ss.import_fullc(np.asfortranarray(X, "f4"))),
-    ("bitmap", lambda X: gb.Matrix.ss.import_bitmapr(values=X.astype("f4") + 1 - (X != 0),
-                                                     bitmap=X != 0)),
+    ("bitmap", lambda X: gb.Matrix.ss.import_bitmapr(
+        values=np.where(X != 0, X, 1).astype("f4"), bitmap=X != 0)),
     ("transposed", lambda X: gb.Matrix.from_dense(X.T.copy(), missing_value=0).T),
 ]  # fmt: skip
 
