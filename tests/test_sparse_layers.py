@@ -82,10 +82,17 @@ def near(found, expected):
     torch.testing.assert_close(found, expected, rtol=within, atol=within)
 
 
-def agrees(model, shape, dtype=torch.float64):
-    """Compare outputs and all gradients with those of dense layers."""
+HELD = [
+    torch.clone, lambda x: x.T.contiguous().T, lambda x: x.repeat_interleave(2, -1)[..., ::2],
+    torch._neg_view, lambda x: x[..., :1].expand(x.shape),
+]  # fmt: skip
+
+
+def agrees(model, shape, dtype=torch.float64, held=torch.clone):
+    """Compare outputs and all gradients with those of dense layers, for inputs in any memory."""
     dense = dense_of(model)
-    x = torch.randn(*shape, dtype=dtype).requires_grad_()
+    model.zero_grad()
+    x = held(torch.randn(*shape, dtype=dtype)).requires_grad_()
     y, z = model(x), dense(x)
     near(y, z)
     d = torch.randn_like(z)
@@ -100,8 +107,11 @@ def agrees(model, shape, dtype=torch.float64):
 
 
 def drawn_network(seed):
-    """Compare outputs, gradients and steps of a model, whose parts follow each other in any way."""
-    random = np.random.default_rng(seed)
+    """Compare outputs, gradients and steps of a model, whose parts follow each other in any way.
+
+    Return whether edges were computed by panel.
+    """
+    random, has_panels = np.random.default_rng(seed), False
     torch.manual_seed(seed)
     torch.set_num_threads(int(random.choice([1, 3, 8])))
     dtype = [torch.float32, torch.float64][random.integers(2)]
@@ -113,10 +123,22 @@ def drawn_network(seed):
         after = [[nn.ReLU()], [nn.ReLU()], [nn.Tanh()], []][random.integers(4)]
         parts += [layer(n, m, **options), *after]
     model = [gt.SparseSequential, nn.Sequential][random.integers(2)](*parts)
-    batch = [(0,), (1,), (17,), (300,), (), (2, 3), (2, 1, 3), (2, 0)][random.integers(8)]
-    agrees(model, (*batch, sizes[0]), dtype)
-    if 0 not in batch and dtype == torch.float64:
-        steps_agree(model, torch.randn(*batch, sizes[0], dtype=dtype), random.integers(3))
+    with pytest.MonkeyPatch.context() as patch:
+        if random.random() < 0.3:  # edges by panel have another order than values
+            patch.setattr(trainable.costs, "training_panel_rows", lambda edges, n, m: 16)
+            patch.setattr(passes, "_PANELS", int(random.choice([1, 15])))  # not in small batches
+        for is_first in (True, False):
+            batch = [(0,), (1,), (17,), (300,), (), (2, 3), (2, 1, 3), (2, 0)][random.integers(8)]
+            held = HELD[random.integers(len(HELD)) if len(batch) == 1 else 0]
+            agrees(model, (*batch, sizes[0]), dtype, held)
+            if 0 not in batch:
+                has_panels |= any(each.positions is not None for each in patterns_of(model[0]))
+            if is_first and 0 not in batch and dtype == torch.float64:
+                steps_agree(model, torch.randn(*batch, sizes[0], dtype=dtype), random.integers(3))
+            for part in model:  # a pattern of other edges, whose weights are 0
+                if isinstance(part, gt.SparseLinear) and random.random() < 0.5:
+                    part.rewire(0.5)
+    return has_panels
 
 
 def steps_agree(model, x, kind):
@@ -143,13 +165,14 @@ def steps_agree(model, x, kind):
 @pytest.mark.parametrize("count", [80, pytest.param(5000, marks=pytest.mark.slow)])
 def test_drawn_networks_equal_dense_ones(count):
     """With the first seed in GBDNN_SEED, or 0."""
-    first = int(os.environ.get("GBDNN_SEED", "0"))
+    first, panels = int(os.environ.get("GBDNN_SEED", "0")), 0
     for seed in range(first, first + count):
         try:
-            drawn_network(seed)
+            panels += drawn_network(seed)
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
+    assert panels > count / 20
 
 
 @pytest.mark.parametrize("batch", [1, 3, 16, 17])
@@ -266,27 +289,6 @@ def test_a_forked_process_has_threads_of_its_own(monkeypatch):
     assert process.exitcode == 0
 
 
-def test_panels(monkeypatch):
-    """Edges by panel have another order than values."""
-    monkeypatch.setattr(trainable.costs, "training_panel_rows", lambda edges, n, m: 16)
-    monkeypatch.setattr(passes, "_PANELS", 1)
-    model = network(60, 50, 40)
-    assert model[0](torch.zeros(1, 60, dtype=torch.float64)).shape == (1, 50)
-    (edges,) = patterns_of(model[0])
-    assert edges.positions is not None
-    assert not torch.equal(edges.positions, edges.inverse)
-    with torch.inference_mode():  # whose tensors other modes do not write
-        model(torch.zeros(7, 60, dtype=torch.float64))
-    for batch in (33, 5, 99):
-        model.zero_grad()
-        agrees(model, (batch, 60))
-    monkeypatch.setattr(passes, "_PANELS", 40)  # small batches have none
-    for batch in (39, 40):
-        model.zero_grad()
-        agrees(model, (batch, 60))
-    assert [edges.positions is None for edges in patterns_of(model[0])] == [False, True]
-
-
 def test_several_graphs_at_once():
     model = network(20, 30, 7)
     dense, found = dense_of(model), []
@@ -300,21 +302,6 @@ def test_several_graphs_at_once():
         first.square().sum().backward()
         found.append(net[0].bias.grad)
     near(*found)
-
-
-def test_inputs_that_are_not_contiguous():
-    model = network(20, 30, 7)
-    dense = dense_of(model)
-    wide = torch.randn(40, 60, dtype=torch.float64)
-    for x in (wide[:, :20].T.contiguous().T, wide[::2, ::3], wide[:1, :20].expand(9, 20),
-              torch._neg_view(wide[:, :20])):  # fmt: skip
-        near(model(x), dense(x))
-    negated = {name: torch._neg_view(y.detach()) for name, y in model.named_parameters()}
-    made = torch.func.functional_call(copy.deepcopy(model), negated, (x,))
-    near(made, torch.func.functional_call(model, {n: y.clone() for n, y in negated.items()}, (x,)))
-    model(wide[:, :20]).sum().backward()  # the gradient is expanded
-    dense(wide[:, :20]).sum().backward()
-    near(model[0].values.grad, at_edges(model[0], dense[0].weight.grad))
 
 
 def test_nan_stays_nan():
@@ -384,15 +371,6 @@ def test_copies_and_checkpoints():
         for _ in range(2):
             near(same(x), x @ same.weight.to_dense().T + same.bias)
             same.rewire(0.5)
-
-
-def test_patterns_that_follow_each_other():
-    """No plan is found by the identity of a pattern that no longer exists."""
-    model = network(20, 40, 30)
-    x = torch.randn(5, 20, dtype=torch.float64)
-    for _ in range(8):
-        near(model(x), dense_of(model)(x))
-        model[2].rewire(0.5)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -612,17 +590,6 @@ def test_gradients_of_all_weights_are_those_of_all_uses():
     same(model[4])
 
 
-def test_no_pattern_of_earlier_indices_is_left(monkeypatch):
-    """Neither with panels nor without, when the other one was derived first."""
-    monkeypatch.setattr(passes, "_PANELS", 40)
-    for first, then in ((5, 40), (40, 5)):
-        part = layer(20, 30)
-        part(torch.randn(first, 20, dtype=torch.float64))
-        part.rewire(0.5)
-        agrees(gt.SparseSequential(part), (then, 20))
-        part.rewire(0.1, "gradient")
-
-
 @pytest.mark.parametrize("name", ["col_indices", "crow_indices"])
 @pytest.mark.parametrize("change", ["data", "numpy"])
 def test_changes_of_indices_that_pytorch_does_not_count(name, change):
@@ -662,17 +629,6 @@ def test_hooks_leave_the_run():
         y.sum().backward()
         hook.remove()
         assert {*seen} == {*model, model}
-
-
-def test_a_run_is_one_node():
-    model = network(20, 30, 7)
-    node = model(torch.randn(5, 20, dtype=torch.float64)).grad_fn
-    names = set()
-    while node:
-        names.add(type(node).__name__)
-        node = next((x for x, _ in node.next_functions if x), None)
-    assert names <= {"_FunctionBackward", "ViewBackward0", "AccumulateGrad"}
-    assert "_FunctionBackward" in names
 
 
 def test_autocast_computes_in_the_dtype_of_the_layer():

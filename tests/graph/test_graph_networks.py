@@ -6,12 +6,12 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from drawn import FORMS, same
 
 import gbdnn
 from gbdnn import errors, graph
 from gbdnn.engine.plan import engines
-from gbdnn.kernels import dense_product, gather, ranges
-from gbdnn.runtime import threads
+from gbdnn.kernels import dense_product, gather
 
 
 def weights(rng, shape, density):
@@ -30,7 +30,7 @@ class Case:
             self.A = oracle.normalized(G, ["mean", "symmetric"][seed % 2])
         self.A = sp.csr_array(self.A)
         widths = rng.integers(1, 40, 4)
-        self.X = rng.normal(size=(self.nodes, widths[0])).astype(dtype)
+        self.X = rng.normal(size=(self.nodes, widths[0])).astype("f4").astype(dtype)
         self.layers, self.expected = [], self.X.astype(float)
         for k, shape in enumerate(pairwise(widths)):
             W = weights(rng, shape, rng.choice([0.2, 1.0])).astype(dtype)
@@ -75,13 +75,17 @@ def columnwise(A):
     return held
 
 
-def drawn_call(seed):
-    """A graph, layers, features and options of any kind."""
+def drawn_call(seed, folder):
+    """A graph, layers, features and options of any kind; also hops without layers."""
     rng = np.random.default_rng(seed)
     how = str(rng.choice(["sum", "max", "min"]))
     case = Case(seed, rng.choice([np.float32, np.float64]), how)
     A = [sp.csr_array, sp.csc_array, matrix, columnwise, lambda A: matrix(A.T).T][rng.integers(5)]
-    X = [np.asarray, np.asfortranarray, sp.csr_array, gb.Matrix.from_dense][rng.integers(4)]
+    name, form = FORMS[rng.integers(len(FORMS))]
+    given, A = form(case.X), A(case.A)
+    if rng.random() < 0.2:
+        gbdnn.io.write_features(given, folder / str(seed))
+        name, given = "stored", gbdnn.io.open_features(folder / str(seed))
     ids = rng.integers(0, case.nodes, 7)
     mask = np.isin(np.arange(case.nodes), ids)
     vector = gb.Vector.from_coo(np.arange(case.nodes), mask)
@@ -90,21 +94,45 @@ def drawn_call(seed):
         (None, all_rows), (None, all_rows), (None, all_rows), (ids, ids), (mask, chosen),
         (vector, chosen), ([], chosen[:0]),
     ][rng.integers(7)]  # fmt: skip
-    options = {
-        "engine": str(rng.choice(engines())), "nthreads": int(rng.choice([1, 3, 8])),
-        "memory": rng.choice([None, None, 1 << 16, 1 << 20]), "nodes": nodes, "aggregate": how,
-    }  # fmt: skip
-    Y = graph.infer(case.layers, X(case.X), A(case.A), **options)
-    case.check(Y, rows)
+    options = {"engine": str(rng.choice(engines())), "aggregate": how}
+    memory = [None, None, 1 << 13, 1 << 15, 1 << 20][rng.integers(5)]
+    options |= {"memory": memory} if memory else {}
+    expected, hops, records = [case.X.astype(float)], int(rng.integers(4)), []
+    for _ in range(hops):
+        expected.append(oracle.aggregated(case.A, expected[-1], how))
+    with pytest.MonkeyPatch.context() as patch:
+        if rng.random() < 0.5:  # pieces of rows, and shares of small products
+            for limit, value in {"PIECE": 500, "SHARE": 8, "HEAVY": 16}.items():
+                patch.setattr(gather, limit, value)
+            patch.setattr(dense_product, "UNIT", 1)
+        try:
+            found = [
+                graph.infer(case.layers, given, A, nodes=nodes, nthreads=n, **options)
+                for n in (1, 3, 8)
+            ]
+            graph.infer(case.layers, given, A, callback=records.append, **options)
+            for n in (1, 3):
+                S = graph.propagate(A, given, hops=hops, all_hops=True, nthreads=n, **options)
+                S = S if isinstance(S, np.ndarray) else S.to_dense(fill_value=0)
+                np.testing.assert_allclose(S, np.hstack(expected), rtol=1e-9, atol=1e-9)
+        except errors.ArgumentError as error:
+            if "a block of" in str(error):
+                return False
+            raise
+    case.check(found[0], rows)
+    assert found[1].isequal(found[0]), seed
+    assert found[2].isequal(found[0]), seed
+    assert name == "stored" or same(given, form(case.X)), seed
+    assert gbdnn.per_layer(records)["entries"][-1] == np.count_nonzero(case.expected)
     expected = case.expected[rows]
     return 0 < np.count_nonzero(expected) < expected.size
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_drawn_calls(count):
+def test_drawn_calls(count, tmp_path):
     """With the first seed in GBDNN_SEED, or 0."""
     first = int(os.environ.get("GBDNN_SEED", "0"))
-    assert sum(drawn_call(seed) for seed in range(first, first + count)) > count / 5
+    assert sum(drawn_call(seed, tmp_path) for seed in range(first, first + count)) > count / 5
 
 
 def test_some_nodes_look_at_what_they_read_alone():
@@ -115,111 +143,6 @@ def test_some_nodes_look_at_what_they_read_alone():
         graph.infer([np.eye(1)], X, A, nodes=[2])
     with pytest.raises(errors.ArgumentError, match="A: contains inf"):
         graph.infer([np.eye(1)], X, A, nodes=[1])
-
-
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("given", [np.asarray, gb.Matrix.from_dense])
-def test_layers_of_one_width_leave_features_as_they_are(own, given, engine):
-    rng = np.random.default_rng(9)
-    A = (rng.random((50, 50)) < 0.1) * 1.0
-    values = rng.normal(size=(50, 8))
-    X, expected, layers = given(values.copy()), values, []
-    for _ in range(4):
-        W, V = rng.normal(size=(2, 8, 8)) / 4
-        layers.append(graph.Convolution(W, self_weights=V if own else None))
-        expected = np.maximum(A @ expected @ W + own * (expected @ V), 0)
-    Y = graph.infer(layers, X, A, engine=engine)
-    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(X.to_dense() if given is not np.asarray else X, values)
-
-
-@pytest.mark.parametrize(
-    ("shape", "own", "density", "kind"),
-    [
-        ((30, 20), False, 0.1, "dense"),
-        ((20, 30), True, 1.0, "dense"),
-        ((30, 20), True, 1.0, "Fortran"),
-        ((20, 30), True, 1.0, "csr"),
-        ((30, 20), True, 0.1, "csc"),
-        ((20, 30), False, 0.1, "Matrix"),
-        ((30, 20), False, 1.0, "full Matrix"),
-        ((20, 30), False, 1.0, "stored"),
-    ],
-)
-def test_features_and_memory(shape, own, density, kind, engine, tmp_path, monkeypatch):
-    """Blocks of nodes give the same answer; what cannot hold a block is refused with the bytes."""
-    monkeypatch.setattr(gather, "SHARE", 2)
-    monkeypatch.setattr(gather, "HEAVY", 1)  # most rows are in pieces
-    rng = np.random.default_rng(0)
-    A = oracle.random_graph(rng, 400)
-    X = np.where(rng.random((400, shape[0])) < 0.5, rng.normal(size=(400, shape[0])), 0)
-    gbdnn.io.write_features(X, tmp_path / "X")
-    given = {
-        "dense": X.copy, "csr": lambda: sp.csr_array(X), "csc": lambda: sp.csc_array(X),
-        "Fortran": lambda: np.asfortranarray(X),
-        "Matrix": lambda: gb.Matrix.from_dense(X, missing_value=0),
-        "full Matrix": lambda: gb.Matrix.from_dense(X),
-        "stored": lambda: gbdnn.io.open_features(tmp_path / "X"),
-    }[kind]()  # fmt: skip
-    W = weights(rng, shape, density)
-    layers = [graph.Convolution(W, self_weights=W if own else None), W.T, W]
-    expected = oracle.convolved(A, X, W, V=W if own else None)
-    for each in (W.T, W):
-        expected = oracle.convolved(A, expected, each)
-    for nodes in (None, [5, *range(150, 250)]):
-        with pytest.raises(errors.ArgumentError, match=r"a block of \d+ (nodes|features) at layer"):
-            graph.infer(layers, given, A, nodes=nodes, memory=100, engine=engine)
-        for memory in (26_000, 70_000, 140_000, None):
-            Y = graph.infer(layers, given, A, nodes=nodes, memory=memory, engine=engine)
-            wanted = expected if nodes is None else expected[nodes]
-            np.testing.assert_allclose(Y.to_dense(fill_value=0), wanted, atol=1e-10)
-    if kind == "dense":
-        np.testing.assert_array_equal(given, X)
-
-
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("pieces", [False, True])
-def test_dense_weights_use_nthreads_threads(own, pieces, monkeypatch):
-    """No products of NumPy, whose threads are others; the bits are the same for any number."""
-    monkeypatch.setattr(gather, "SHARE", 8)
-    monkeypatch.setattr(gather, "HEAVY", 16 if pieces else 1000)
-    monkeypatch.setattr(dense_product, "UNIT", 1)
-    monkeypatch.setattr(np, "matmul", None)
-    begun, usual = [], threads.on_threads
-    for module in (threads, ranges):
-        monkeypatch.setattr(
-            module,
-            "on_threads",
-            lambda n, *a, **options: begun.append(n) or usual(n, *a, **options),
-        )
-    rng = np.random.default_rng(3)
-    A = oracle.random_graph(rng, 600, edges=5).T.tocsr()
-    assert np.diff(A.indptr).max() > 16
-    X = expected = rng.normal(size=(600, 70))
-    layers = []
-    for shape, clip in zip(pairwise((70, 70, 20, 90)), (None, 2.0, None), strict=True):
-        W, V = weights(rng, shape, 1.0), weights(rng, shape, 1.0) if own else None
-        layers.append(graph.Convolution(W, -0.5, self_weights=V, clip=clip))
-        expected = oracle.convolved(A, expected, W, -0.5, V=V, clip=clip or np.inf)
-    found = []
-    for nthreads in (1, 3, 8):
-        begun.clear()
-        Y = graph.infer(layers, X, A, nthreads=nthreads)
-        assert begun.count(nthreads) >= 4  # a product with A for each layer, and with weights
-        assert max(begun) == nthreads
-        found.append(Y.to_dense(fill_value=0))
-    np.testing.assert_allclose(found[0], expected, atol=1e-11 * np.abs(expected).max())
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
-
-
-def test_callback():
-    case, told = Case(9), []
-    graph.infer(case.layers, case.X, case.A, callback=told.append)
-    assert [each.layer for each in told] == [0, 1, 2]
-    assert told[-1].entries == np.count_nonzero(case.expected)
-    assert told[-1].alive == np.count_nonzero(case.expected.any(axis=1))
-    assert gbdnn.per_layer(told)["inputs"].tolist() == [case.nodes] * 3
 
 
 def test_a_network_and_bare_matrices():
@@ -269,6 +192,8 @@ def test_overflow_names_the_layer(engine, width, density):
 def test_errors():
     A, X, W = np.eye(3), np.ones((3, 2)), np.ones((2, 2))
     for error, text, call in (
+        (errors.ArgumentError, r"a block of \d+ (nodes|features) at layer",
+         lambda: graph.infer([W], X, A, memory=10)),
         (errors.ShapeError, "A must be square, not 3 x 2", lambda: graph.infer([W], X, X)),
         (errors.ShapeError, "are 2 x 3 but A, 3 x 3, has 3", lambda: graph.infer([W], X.T, A)),
         (errors.ShapeError, "the features are 3 x 2 but layer 0, 5 x 1, reads 5",
