@@ -30,7 +30,7 @@ import report  # noqa: E402
 
 ORDER = (
     "side-by-side", "real-networks", "accelerate", "training-steps", "sparse-linear", "graph",
-    "threads", "floor", "after-torch", "single-layers", "larger", "wait-policy",
+    "threads", "floor", "predicted", "after-torch", "single-layers", "larger", "wait-policy",
     "training-estimators", "challenge", "training-wide", "training-structure", "training-accuracy",
 )  # fmt: skip
 BUSY = 0.2  # cores that others use, from which times are not reliable

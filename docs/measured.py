@@ -142,6 +142,13 @@ def _floor(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _predicted(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        cell | {"times": {n: _digits(times, 3) for n, times in cell["times"].items()}}
+        for cell in found["cells"]
+    ]
+
+
 KINDS = {
     "real-networks": _real_networks,
     "single-layers": _real_networks,
@@ -159,6 +166,7 @@ KINDS = {
     "side-by-side": _beside,
     "larger": _beside,
     "floor": _floor,
+    "predicted": _predicted,
 }
 # Programs of `side_by_side.py`; those of gbdnn are calls.
 TITLES = {

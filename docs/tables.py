@@ -72,6 +72,7 @@ def made() -> dict[str, str]:
         "challenge": _runs,
         "side-by-side": _beside,
         "larger": _larger,
+        "predicted": _predicted,
     }
     beside = read("side-by-side")
     return {
@@ -386,6 +387,16 @@ def _larger(cells: list[dict[str, Any]]) -> str:
             rows.append([network, each["program"], _with_range(each, "two", of), times])
     head = ["network, inputs", "program (FP32)", "2 threads, s", "times gbdnn's"]
     return table(head, rows, left=2)
+
+
+def _predicted(cells: list[dict[str, Any]]) -> str:
+    counts = [n for n in cells[0]["times"] if n != "1"]
+    rows = [
+        [f"{cell['inputs']:,}", "yes" if cell["deduplicate"] else "no",
+         *(short(cell["times"][n]) for n in counts)]
+        for cell in cells
+    ]  # fmt: skip
+    return table(["inputs", "equal inputs once", *(f"{n} cores" for n in counts)], rows, left=2)
 
 
 def _with_range(each: dict[str, Any], key: str, of: list[dict[str, Any]]) -> str:

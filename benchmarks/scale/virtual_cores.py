@@ -1,21 +1,23 @@
 """Predict speed-ups by number of cores: one thread plays all of them.
 
-    python benchmarks/scale/virtual_cores.py --inputs 60000
+    python benchmarks/scale/virtual_cores.py --inputs 30000,60000 --json predicted.json
     python benchmarks/scale/virtual_cores.py --neurons 4096 --inputs 8000 --cores 1,2,16
     python benchmarks/scale/virtual_cores.py --engine sparse --inputs 10000
 
 Each virtual thread has a clock. The one with the least clock takes the next piece, whose time is
 added to it. At the end of a phase all clocks are set to the latest one, plus 1.25 us, plus the time
 in which one thread prepares the next phase. This predicts what pieces, phases and serial parts
-allow, and what Python around the call takes. Memory and caches that cores share, clock rates and
-the waking of threads are not in it. The fastest of several rounds is shown.
+allow. Python around the call, memory and caches that cores share, clock rates and the waking of
+threads are not in it. The fastest of several rounds is shown.
 
 In the kernels of GraphBLAS, a thread takes the next part of the rows instead.
 """
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,8 +33,13 @@ from gbdnn.kernels import parts as graphblas_parts
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.runtime import machine
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import options
+import report
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 PHASES = "window", "find", "compare", "keep", "share", "extract", "copy"
 
 
@@ -98,20 +105,21 @@ def virtual(threads: int) -> Iterator[Clocks]:
 def main(
     neurons: Annotated[int, typer.Option()] = 1024,
     layers: Annotated[int, typer.Option()] = 120,
-    inputs: Annotated[int, typer.Option()] = 60_000,
-    cores: Annotated[str, typer.Option(help="Numbers of cores.")] = "1,2,4,8,16,32",
-    images: Annotated[str | None, typer.Option(help="IDX file of images.")] = None,
-    rounds: Annotated[int, typer.Option()] = 5,
+    inputs: options.Several = None,
+    cores: options.Several = None,
+    images: Annotated[Path | None, typer.Option(help="IDX file of images.")] = None,
+    rounds: options.Rounds = 5,
     engine: Annotated[str, typer.Option()] = "fused",
+    json_file: options.Json = None,
 ) -> None:
-    """Print the predicted times and speed-ups."""
-    given = digits() if images is None else read_idx(Path(images))
-    net, X = (
-        gbdnn.gallery.radixnet(neurons, layers),
-        features_from_images(given, neurons, inputs=inputs),
-    )
-    counts = [int(n) for n in cores.split(",")]
-    for deduplicate in ("auto", False):
+    """Predict times and speed-ups."""
+    given = digits() if images is None else read_idx(images)
+    net = gbdnn.gallery.radixnet(neurons, layers)
+    sizes = options.numbers(inputs, [60_000])
+    counts = options.numbers(cores, [1, 2, 4, 8, 16, 32])
+    found = report.started(f"{neurons} x {layers}, {engine}", rounds=rounds, cells=[])
+    for size, deduplicate in product(sizes, ("auto", False)):
+        X = features_from_images(given, neurons, inputs=size)
         best: dict[int, tuple[float, Clocks, float]] = {}
         for _ in range(rounds):
             for n in counts:
@@ -122,7 +130,7 @@ def main(
                 ms = float(clocks.clocks.max()) / 1e6
                 if n not in best or ms < best[n][0]:
                     best[n] = ms, clocks, 1e3 * outside
-        print(f"{engine}, {neurons} x {layers}, {inputs} inputs, deduplicate={deduplicate!r}")
+        print(f"{size} inputs, deduplicate={deduplicate!r}")
         for n, (ms, clocks, outside) in best.items():
             parts = ", ".join(
                 f"{phase} {pieces / 1e6:.2f} + {serial / 1e6:.3f} + {wait / n / 1e6:.3f}"
@@ -133,7 +141,11 @@ def main(
                 f"  {n:2} cores: {ms:8.2f} ms, {best[counts[0]][0] / ms:5.2f} times as fast;"
                 f" {outside:.2f} ms of Python; ms of pieces, serial and waiting: {parts}"
             )
+        times = {str(n): best[counts[0]][0] / best[n][0] for n in counts}
+        case = {"neurons": neurons, "layers": layers, "inputs": size, "engine": engine}
+        found["cells"].append(case | {"deduplicate": bool(deduplicate), "times": times})
+    report.finish(json_file, found, [])
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    options.run(main)
