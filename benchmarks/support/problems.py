@@ -86,8 +86,10 @@ def load(folder: Path) -> Problem:
     import gbdnn
     from gbdnn.challenge import Problem
 
+    # A large network would be read from the store in each call.
+    network = gbdnn.load(folder / "network", lazy=False)
     features = gbdnn.io.read_features(folder / "features")
-    return Problem(name=folder.name, network=gbdnn.load(folder / "network"), features=features)
+    return Problem(name=folder.name, network=network, features=features)
 
 
 def csr(matrix: Any) -> sp.csr_array:
