@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from covering import covering
 from hypothesis import settings
-from patches import eager, narrow, regrouped, reordered, uncompiled
+from patches import eager, narrow, reordered, uncompiled
 
 import gbdnn
 from gbdnn.kernels.compiled import loading
@@ -119,20 +119,12 @@ def environment():
         os.environ.update(before)
 
 
+ENGINES = ("auto", "fused", "graphblas", "lagraph", "sparse", "full")
 CONFIGURATIONS = {
-    "auto": ({}, []), "auto, uncompiled": ({}, [uncompiled]), "fused": ({"engine": "fused"}, []),
-    "fused, regrouped": ({"engine": "fused"}, [regrouped]),
-    "fused, one thread, narrow": ({"engine": "fused", "nthreads": 1}, [narrow]),
+    **{engine: ({"engine": engine}, []) for engine in ENGINES},
+    "auto, uncompiled": ({}, [uncompiled]), "full, narrow": ({"engine": "full"}, [narrow]),
     "fused, reordered, five threads": ({"engine": "fused", "nthreads": 5}, [narrow, reordered]),
-    "lagraph": ({"engine": "lagraph"}, []),
-    "graphblas": ({"engine": "graphblas"}, []), "sparse": ({"engine": "sparse"}, []),
-    "full": ({"engine": "full"}, []), "full, one thread": ({"engine": "full", "nthreads": 1}, []),
-    "full, narrow": ({"engine": "full"}, [narrow]),
-    "full, narrow, reordered, five threads": (
-        {"engine": "full", "nthreads": 5}, [narrow, reordered],
-    ),
     "auto, changing kernels": ({}, [narrow, reordered, eager]),
-    "graphblas, changing kernels": ({"engine": "graphblas"}, [narrow, reordered, eager]),
     "sparse, small batches": ({"engine": "sparse", "memory": 60_000}, []),
 }  # fmt: skip
 

@@ -83,17 +83,3 @@ def test_few_entries_of_dense_features_take_little_memory(engine, share):
     tracemalloc.stop()
     assert Y.nvals == np.count_nonzero(X)
     assert peak < 40 << 20  # of 300 MB
-
-
-@pytest.mark.parametrize("dense_first", [True, False])
-@pytest.mark.parametrize("deduplicate", [True, False])
-@pytest.mark.parametrize("memory", ["1MiB", "512MiB"])
-def test_blocks_of_different_density(dense_first, deduplicate, memory):
-    """Some blocks are written to an array, others added as sparse rows."""
-    W = np.where(np.arange(600) < 20, 1.0, 0.0) + np.eye(40, 600, 20)
-    X = np.zeros((900, 40), np.float32)
-    X[:450, 0] = np.arange(450) % 7
-    X[450:] = (np.arange(450)[:, np.newaxis] % 45 < 1) * np.arange(40)
-    X = X if dense_first else X[::-1]
-    Y = gbdnn.infer([W], X, memory=memory, deduplicate=deduplicate, nthreads=3)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X @ W)

@@ -22,7 +22,6 @@ from gbdnn.errors import (
 )
 from gbdnn.io import read_categories, read_features, write_categories, write_features
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
-from gbdnn.io.challenge.network import iter_layers
 
 TYPES = {"FP32": np.float32, "FP64": np.float64}
 # tmp_path is one folder for all examples; each writes its file anew.
@@ -429,27 +428,6 @@ def test_network_round_trip(tmp_path):
     assert [x.weights.ss.orientation for x in found] == ["columnwise"] * count
     assert found.isequal(net)
     assert gbdnn.load(tmp_path / "new", layers=1, bias=0.0, dtype="FP64").dtype == np.float64
-
-
-def test_iter_layers_looks_for_files_at_once_and_reads_when_asked(tmp_path):
-    with pytest.raises(MissingFileError):
-        iter_layers(tmp_path, 16, bias=0.0)
-    put(tmp_path / "n16-l1.tsv")
-    put(tmp_path / "n16-l2.tsv", "17\t1\t1\n")
-    layers = iter_layers(tmp_path, 16, bias=0.0)
-    assert next(layers).shape == (16, 16)
-    with pytest.raises(
-        FormatError, match=r"n16-l2\.tsv, line 1: the row '17' exceeds the number of rows, 16"
-    ):
-        next(layers)
-
-
-def test_iter_layers_of_a_relative_path(tmp_path, monkeypatch):
-    put(tmp_path / "net" / "n16-l1.tsv")
-    monkeypatch.chdir(tmp_path)
-    layers = iter_layers("net", 16, bias=0.0)
-    monkeypatch.chdir(tmp_path / "net")
-    assert [x.edges for x in layers] == [1]
 
 
 def test_a_folder_with_other_files_is_never_written(tmp_path):

@@ -1,14 +1,11 @@
 """What blocks have, in the full kernel and the fused one: pools, threads, memory."""
 
-import itertools
-
 import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import network
 from networks import dying
-from oracles import Dense, dense_inference
 from patches import regrouped
 from suitesparse_graphblas import ffi, lib
 
@@ -17,25 +14,6 @@ from gbdnn import errors
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled import graphblas
 from gbdnn.kernels.compiled.record import Record
-
-
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_dead_inputs_leave_within_a_window_of_layers_of_several_widths(engine):
-    """As soon as it pays: the first six layers are one window."""
-    rng, widths = np.random.default_rng(0), [300, 200, 400, 250, 350, 280, 320]
-    layers = [
-        Dense(np.abs(rng.normal(size=pair)) * (rng.random(pair) < 0.2), -1.0)
-        for pair in itertools.pairwise(widths)
-    ]
-    X = np.where(np.arange(240)[:, None] % 8 == 0, 1, 1e-3) * rng.random((240, 300))
-    expected, records = dense_inference(layers, X), []
-    Y = gbdnn.infer(
-        network(layers), X, engine=engine, deduplicate=False, callback=records.append
-    ).to_dense(fill_value=0)
-    inputs = gbdnn.per_layer(records)["inputs"]
-    alive = np.count_nonzero(expected.any(axis=1))
-    assert inputs[0] == 240 > inputs[4] >= alive > 0
-    np.testing.assert_allclose(Y, expected, rtol=1e-4)
 
 
 def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():

@@ -18,7 +18,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is mapped as 
 place = pytest.mark.parametrize("place", ["end", "start"])
 pair_lines = pytest.mark.parametrize("pair_lines", SHAPES)
 dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
-group = pytest.mark.parametrize("group", ["networks", "products", "training"])
+group = pytest.mark.parametrize("group", ["products", "training"])
 
 
 @linux
@@ -69,7 +69,7 @@ def test_sanitizers_find_nothing(dtype, pair_lines, checks, tmp_path):
         command = build.command(level._replace(pair_lines=pair_lines), each, library, *options)
         done = subprocess.run(command, **TEXT, check=False)
         assert done.returncode == 0, done.stderr
-    for group in ("networks", "products", "training"):
+    for group in ("products", "training"):
         library = tmp_path / build.file_name(level, dtype)
         compute(library, dtype, group, "anywhere", step=2, **environment)
     if dtype == "float32":  # both are drawn

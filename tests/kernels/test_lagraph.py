@@ -69,9 +69,3 @@ def test_options_without_effect_are_refused():
             call([np.eye(3)], engine="lagraph") if call is gbdnn.compile else call(
                 gb.Matrix.from_dense(np.eye(3)), np.eye(3), engine="lagraph"
             )
-
-
-def test_an_overflow_names_its_layer():
-    big = np.full((3, 3), 1e30, "f4")
-    with pytest.raises(errors.NonFiniteError, match="layer 1"):
-        gbdnn.infer([big, big], np.ones((2, 3), "f4"), engine="lagraph")

@@ -141,27 +141,3 @@ def test_a_missing_name_is_found(code):
 def test_files_are_found():
     assert {file.suffix for file in FILES} == {".py", ".md", ".ipynb"}
     assert len(FILES) > 100
-
-
-# Names of the development versions, which no page, notebook or benchmark contains.
-FORMER = re.compile(
-    r"gbdnn\.radixnet|(inference|serving|model)\.(LayerStats|Plan|per_layer|LayerInfo|Compiled)"
-    r"|(challenge|problems)\.(generated|official|PUBLISHED|Rate)\b|plot_edge_rates|plot_balance"
-    r"|run_figure|history_figure|training\.Sparse|CurrentEpoch|CompactNetwork|RankStats"
-    r"|thread_scaling\.Run\b|\bhidden=|--hidden\b(?!-)|\w\[challenge\]|extra `?challenge"
-    r"|\bio\.(iter_layers|write_network|read_idx|(read|write)_(tsv|onnx|torch|matrix_market))"
-    r"|`(iter_layers|write_network|read_idx|(read|write)_(tsv|onnx|torch|matrix_market))`"
-    r"|\bio import .*(read_idx|read_tsv|write_tsv|iter_layers|write_network)\b|io\.StoredFeatures"
-)
-
-
-def test_former_names_are_in_the_changelog_alone():
-    assert len({match[0] for match in FORMER.finditer((ROOT / "CHANGELOG.md").read_text())}) > 15
-    pages = {file for file in FILES if "tests" not in file.parts and file.name != "CHANGELOG.md"}
-    pages |= {*(ROOT / "docs" / "api").glob("*.rst")}
-    found = [
-        f"{file.relative_to(ROOT)}: {match[0]}"
-        for file in sorted(pages)
-        for match in FORMER.finditer(file.read_text(encoding="utf-8"))
-    ]
-    assert not found

@@ -1,6 +1,6 @@
 """A process in which each array of NumPy has memory pages of its own.
 
-    guarded.py LIBRARY float32 networks end 7
+    guarded.py LIBRARY float32 products end 7
     guarded.py FOLDER - drawn_calls end 8
 
 calls compiled functions in every seventh case of a group, or makes calls of every eighth network of
@@ -32,12 +32,10 @@ from numpy.lib.stride_tricks import as_strided
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs, dense_product, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.compiled import graphblas, loading, table
-from gbdnn.kernels.compiled.record import Record, constant
-from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.compiled import graphblas, loading
+from gbdnn.kernels.compiled.record import constant
 from gbdnn.kernels.fused_run import CompiledRun
-from gbdnn.kernels.fused_shares import FusedShares, FusedSingle, _Job
-from gbdnn.kernels.kernel import ChainLayers, LayerPlan
+from gbdnn.kernels.fused_shares import _Job
 from gbdnn.kernels.together import ALONE, _Team
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.layer_info import LayerInfo
@@ -228,88 +226,6 @@ def sparse_rows(A, *, iso=False):
     return SparseRows(rows.indptr, rows.columns, values, rows.ncols)
 
 
-def layers_of(random, kind, sizes, dtype):
-    """Return layers for blocks, and for single inputs."""
-    infos, blocks, single, iso, dense = [], [], [], "iso" in kind, kind == "dense"
-    for n, m in pairwise(sizes):
-        W = some(random, (n, m), dtype, {"dense": 1, "empty": 0}.get(kind, 0.3)) / 8
-        W = W[:, np.arange(m) // 2] if kind == "paired" else np.sign(W) if iso else W
-        info, b = LayerInfo((n, m), np.count_nonzero(W), 1, dtype, clip=2), some(random, m, dtype)
-        given = sparse_rows(W.T, iso=iso), b if n % 2 else -0.1, info
-        panels = table.prepare_panels(*given) if "panels" in kind else None
-        blocks.append(panels or (table.prepare_dense if dense else table.prepare)(*given))
-        infos.append(info)
-        single.append(table.prepare_rows(sparse_rows(W, iso=iso), b, info, dense=dense))
-    return infos, blocks, single
-
-
-def joined(layers, count):
-    return Record.joined([table.single_shares(layer, count) for layer in layers])
-
-
-def networks(dtype, step):
-    """Compute blocks and single inputs."""
-    random, kinds = np.random.default_rng(2), ("", "iso", "empty", "paired", "dense", "iso panels")
-    forms = product((*kinds, "panels"), SIZES)
-    for at, (kind, n) in islice(enumerate(forms), 0, None, step):
-        sizes, AlignedBlock.is_filled = sizes_of(at, 100 * ("panels" in kind)), at % 3 == 0
-        yield f"{kind} {sizes}, {n} inputs, case {at}"
-        infos, weights, single = layers_of(random, kind, sizes, dtype)
-        X = placed(some(random, (n, sizes[0]), dtype), at)
-        X[: n // 3] = 0
-        positions = [random.permutation(sizes[0]) if at % 2 else None, None, None]
-        for flag in (True, False):
-            plans = [LayerPlan(info, True, flag, flag, flag) for info in infos]
-            chain = FusedChain(ChainLayers(0, plans, weights, positions))
-            Y, ids = AlignedBlock(sizes[0], n, dtype), np.arange(n)
-            chain.read_dense(Y, 0, X, ids)
-            values, present = (np.empty((n, sizes[0]), kind) for kind in (dtype, np.uint8))
-            chain.write(Y, values, present if flag else None)
-            rows = [each.values for each in chain.rows(Y, 0, droppable=False)]
-            assert all(np.isfinite(each).all() for each in (values[Y.inputs], *rows))
-            values, present = (np.empty((n, sizes[-1]), kind) for kind in (dtype, np.uint8))
-            if not (flag or "panels" in kind or n > 128 // dtype.itemsize):
-                found = FusedShares(chain).run(X, 2 + at % 4, 0, 9.0, values, present)
-                assert found == np.count_nonzero(values)
-        for answer in (False, True):  # the chain without checks
-            compute_run(chain, X if at % 4 > 1 else sparse_rows(X), at, positions, answer=answer)
-        one, out = FusedSingle(partial(joined, single), infos), np.empty(sizes[-1], dtype)
-        assert one.run(X[0], out, 1 + at % 3, 0) == one.run(X[-1], out, 1 + at % 4, 0) == -1
-        assert np.isfinite(out).all()
-
-
-def compute_run(chain, X, at, positions, *, answer):
-    """Take rows through all layers, in one window or two, on virtual threads."""
-    layers, n, width = chain.layers, len(X.ids if hasattr(X, "ids") else X), 1 + at % 40
-    sizes, dtype = [layers.neurons(k) for k in range(layers.stop + 1)], chain.dtype
-    stops = [0, layers.stop] if answer or at % 3 == 0 else [*range(layers.stop + 1)]
-    merged = {"parents": np.arange(n), "multiplicity": np.ones(n, np.int64), "always": True}
-    step, threads = min(n, width), 1 + at % 3
-    run = CompiledRun(
-        dtype, sizes, stops, width=width, blocks=-(-n // step) + 4 * threads, threads=threads,
-        **merged if at % 5 else {},
-    )  # fmt: skip
-    degrees = np.zeros(n, np.int64)
-    run.set(degrees=degrees, ids=n)
-    if at % 2:
-        run.watch(np.ones(n, np.int64))
-    if answer:
-        values, present = np.zeros((n, sizes[-1]), dtype), np.zeros((n, sizes[-1]), np.uint8)
-        run.set(answer=values, present=present if at % 4 else None, clears=1)
-    run.load(chain, chain, (9.0, 0.0)[at % 4 > 0])
-    run.read([X], 0, n, -(-n // step) * step, step, position=positions[0])
-    status, clocks, spent = 0, np.zeros(threads), np.zeros((9, 3))
-    while status != constant("COMPLETE"):
-        run.set(limit=1 << 40)
-        status = loading.functions(dtype).run_virtual(run.record, clocks, spent)
-        assert status in (constant("SIZED"), constant("COMPLETE"))
-        if status == constant("SIZED"):
-            rows = run.answer(sizes[-1])
-    if not answer and degrees.any():
-        assert np.isfinite(rows.values).all()
-        assert rows.columns.max(initial=0) < sizes[-1]
-
-
 def dense_layer(W):
     """Return what a product needs of a layer, without a matrix, which would free NumPy's memory."""
     held = SimpleNamespace(to_dense=lambda **_: W, dtype=W.dtype)
@@ -373,6 +289,7 @@ def drawn_calls(step):
     with TemporaryDirectory() as folder:
         for seed in range(0, 96, step):
             yield f"{len([*drawn.check(seed, Path(folder))])} calls of draw {seed}"
+            yield f"bits of draw {seed}, not all of them 0: {drawn.check_bits(seed)}"
 
 
 def main(library, dtype, group, place, step):
