@@ -172,16 +172,12 @@ def network(layers, dtype="FP32"):
     return gbdnn.Network(
         [
             gbdnn.Layer(
-                layer.W,
-                layer.b,
-                bias_rule=layer.rule,
-                activation=layer.activation,
-                clip=layer.clip,
-                dtype=dtype,
+                layer.W, layer.b, bias_rule=layer.rule, activation=layer.activation,
+                clip=layer.clip, dtype=dtype,
             )
             for layer in layers
         ]
-    )
+    )  # fmt: skip
 
 
 def assert_answer(Y, case, dtype="FP32"):

@@ -423,10 +423,7 @@ def test_shapes_without_data_are_those_of_results(batch):
 def test_what_is_not_supported_is_an_error():
     part = layer(20, 7)
     x = torch.randn(5, 20, dtype=torch.float64)
-    for call in (
-        lambda: torch.vmap(part)(x),
-        lambda: torch.jit.trace(part, x),
-    ):
+    for call in (lambda: torch.vmap(part)(x), lambda: torch.jit.trace(part, x)):
         with pytest.raises(errors.ArgumentError, match=r"neither torch\.func"):
             call()
     y = x.requires_grad_()
@@ -711,10 +708,8 @@ def test_modules_whose_weights_are_not_those_of_a_linear():
     hooked, lazy = nn.Linear(4, 4), nn.LazyLinear(4)
     hooked.register_forward_hook(lambda *given: 2 * given[2])
     for module, why in (
-        (hooked, "hooks"),
-        (lazy, "no weights yet"),
-        (Masked(4, 4), "a Masked is not"),
-    ):
+        (hooked, "hooks"), (lazy, "no weights yet"), (Masked(4, 4), "a Masked is not"),
+    ):  # fmt: skip
         with pytest.raises(errors.ArgumentError, match=why):
             gt.SparseLinear.from_dense(module)
 

@@ -70,15 +70,8 @@ def test_one_round_has_no_interval():
     of = replace(of, runs=[run for run in of.runs if not run.round])
     assert row(of, "fused", 2)["seconds_low"] is None
     assert repr(of).splitlines()[2].split() == [
-        "fused",
-        "strong",
-        "1",
-        "0.088",
-        "1",
-        "1",
-        "0.90",
-        "1.00",
-    ]
+        "fused", "strong", "1", "0.088", "1", "1", "0.90", "1.00",
+    ]  # fmt: skip
     assert "cover the median" not in repr(of)
     assert of.conclusions == ["1 round: conclusions need 6 or more."]
     pytest.importorskip("matplotlib")
@@ -101,12 +94,9 @@ def test_rows_of_recorded_timings(program, kind):
         some, found = np.array(SECONDS[program, n]), row(of, program, n)
         gains = one / some * (n if kind == "weak" else 1)
         for name, values in (
-            ("seconds", some),
-            ("speed_up", gains),
-            ("efficiency", gains / n),
-            ("parallel", np.full(7, 0.9)),
-            ("computation", gains / n),
-        ):
+            ("seconds", some), ("speed_up", gains), ("efficiency", gains / n),
+            ("parallel", np.full(7, 0.9)), ("computation", gains / n),
+        ):  # fmt: skip
             assert found[name] == pytest.approx(np.median(values))
             assert found[f"{name}_low"] == pytest.approx(values.min())
             assert found[f"{name}_high"] == pytest.approx(values.max())
@@ -209,10 +199,8 @@ def test_losses_in_a_figure():
     assert widths[:, 3] == pytest.approx([0.3226, 0, 0.6774], abs=1e-3)
     assert widths[:, 11] == pytest.approx([0.625, 0.375, 0], abs=1e-3)
     assert [x.get_text() for x in ax.get_yticklabels()][2:5] == [
-        "serial, 4",
-        "serial, 8*",
-        "uneven, 1",
-    ]
+        "serial, 4", "serial, 8*", "uneven, 1",
+    ]  # fmt: skip
     with pytest.raises(ArgumentError, match="no runs of kind 'strong'"):
         study(kind="weak").plot_losses()
 

@@ -425,10 +425,8 @@ def test_ways_to_change_a_model(name):
     assert chains(fast) == ["0-2", "4-6"]
     torch._dynamo.reset()
     programs = (
-        fast,
-        torch.compile(fast, backend="eager"),
-        torch.export.export(fast, (inputs(),)).module(),
-    )
+        fast, torch.compile(fast, backend="eager"), torch.export.export(fast, (inputs(),)).module(),
+    )  # fmt: skip
     with torch.no_grad():
         before, other = [x(inputs()) for x in programs], model(inputs())
         equal(before[0], other)
@@ -518,12 +516,8 @@ def test_what_pytorch_computes():
     infinite.weight.data[0, 0] = math.inf
     quantized = torch.ao.quantization.quantize_dynamic(nn.Sequential(linear()).eval())[0]
     parts = [
-        nn.utils.weight_norm(linear()),
-        other_forward,
-        Custom(WIDTH, WIDTH),
-        infinite,
-        subclass,
-    ]
+        nn.utils.weight_norm(linear()), other_forward, Custom(WIDTH, WIDTH), infinite, subclass,
+    ]  # fmt: skip
     parts += [quantized, torch.jit.trace(linear(), inputs())]
     others = [linear().half(), linear(device="meta"), nn.MultiheadAttention(8, 2)]
     model = nn.ModuleList([*parts, *others])

@@ -155,14 +155,12 @@ def test_a_seed_of_more_than_32_bits():
 @pytest.mark.parametrize(
     ("systems", "widths", "match"),
     [
-        ([(2, 2), ()], None, "each with a radix"),
-        ([(2, 1)], None, "radix"),
+        ([(2, 2), ()], None, "each with a radix"), ([(2, 1)], None, "radix"),
         ([(2, 3), (4,), (6,)], None, r"system 1, \(4,\), has the product 4; it must be 6"),
         ([(2, 3), (4,)], None, "must be 6 or a divisor"),
-        ([(2, 3)], [1, 1], "widths has 2 values; 3 levels"),
-        ([(2, 3)], [1, 0, 1], "width"),
+        ([(2, 3)], [1, 1], "widths has 2 values; 3 levels"), ([(2, 3)], [1, 0, 1], "width"),
     ],
-)
+)  # fmt: skip
 def test_radix_layers(systems, widths, match):
     bad(ValueError, match, lambda: gbdnn.gallery.radix_layers(systems, widths))
 
@@ -213,13 +211,10 @@ def test_masked_arrays():
 @pytest.mark.parametrize(
     ("bias", "error"),
     [
-        ([1, [2, 3], 4], TypeError),
-        (gb.Matrix.from_dense(W), ValueError),
-        (sp.csr_array(W), TypeError),
-        (None, TypeError),
-        (10**400, ValueError),
+        ([1, [2, 3], 4], TypeError), (gb.Matrix.from_dense(W), ValueError),
+        (sp.csr_array(W), TypeError), (None, TypeError), (10**400, ValueError),
     ],
-)
+)  # fmt: skip
 def test_bias_of_no_use(bias, error):
     bad(error, "bias( must|:)", lambda: Layer(W, bias))
 

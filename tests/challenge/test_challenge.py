@@ -169,13 +169,10 @@ def test_what_rounding_decides():
 @pytest.mark.parametrize(
     ("found", "check", "border"),
     [
-        ([0, 1], "PASSED", [0]),
-        ([0, 1, 3], "PASSED", [0, 3]),
-        ([1], "PASSED", []),
-        ([0, 1, 2], "FAILED", [0]),
-        ([0], "FAILED", [0]),
+        ([0, 1], "PASSED", [0]), ([0, 1, 3], "PASSED", [0, 3]), ([1], "PASSED", []),
+        ([0, 1, 2], "FAILED", [0]), ([0], "FAILED", [0]),
     ],
-)
+)  # fmt: skip
 def test_inputs_that_rounding_decides_fail_no_check(found, check, border, monkeypatch):
     net, X = borderline_problem(np.float32(0.1))
     problem = challenge.Problem(name="few", network=net, features=X, truth=np.array([1]))

@@ -182,14 +182,9 @@ def test_only_force_replaces_what_exists(made, tmp_path):
         np.save(tmp_path / "X.npy", np.eye(4))
         np.save(tmp_path / "y.npy", np.arange(4) % 2)
         train = [
-            "train",
-            tmp_path / "X.npy",
-            tmp_path / "y.npy",
-            "--hidden-layer-sizes",
-            4,
-            "--epochs",
+            "train", tmp_path / "X.npy", tmp_path / "y.npy", "--hidden-layer-sizes", 4, "--epochs",
             1,
-        ]
+        ]  # fmt: skip
         commands += [
             [*few, "--plot", tmp_path / "run.svg"],
             [*train, "-o", tmp_path / "store", "--plot", tmp_path / "run.svg"],

@@ -93,12 +93,9 @@ def test_start_from_a_network(folder, tmp_path):
     well(*command, tmp_path / "net", "--epochs", 1, "--batch-size", 50)
     assert gbdnn.load(tmp_path / "net").edges == gbdnn.load(folder / "begin").edges
     fails(
-        *command,
-        tmp_path / "no",
-        "--hidden-layer-sizes",
-        3,
+        *command, tmp_path / "no", "--hidden-layer-sizes", 3,
         match="cannot be combined with --hidden-layer-sizes",
-    )
+    )  # fmt: skip
     np.save(tmp_path / "wide.npy", np.ones((1797, 65)))
     command[1] = tmp_path / "wide.npy"
     fails(*command, tmp_path / "no", match="wide.npy: the shape is 1797 x 65")
@@ -138,14 +135,9 @@ def test_patience_keeps_the_best_epoch(folder, tmp_path):
     ("arguments", "match"),
     [
         (["X.npy", "short.npy"], "X.npy: the shape is 1797 x 64, not 1796 rows"),
-        (["X.npy", "reals.npy"], "reals.npy: "),
-        (["X.npy", "X.npy"], "must have one dimension"),
-        (["y.npy", "y.npy"], "must have two dimensions"),
-        (["begin", "y.npy"], "begin"),
-        (
-            ["X.npy", "y.npy", "--hidden-layer-sizes", "20,x"],
-            "sizes 20,x: expected integers",
-        ),
+        (["X.npy", "reals.npy"], "reals.npy: "), (["X.npy", "X.npy"], "must have one dimension"),
+        (["y.npy", "y.npy"], "must have two dimensions"), (["begin", "y.npy"], "begin"),
+        (["X.npy", "y.npy", "--hidden-layer-sizes", "20,x"], "sizes 20,x: expected integers"),
         (["X.npy", "y.npy", "--hidden-layer-sizes", "0"], "sizes"),
         (["X.npy", "y.npy", "--patience", "3"], "patience"),
         (["X.npy", "y.npy", "--from", "nowhere"], "nowhere"),
@@ -154,7 +146,7 @@ def test_patience_keeps_the_best_epoch(folder, tmp_path):
         (["X.npy", "y.npy", "--optimizer", "sgd", "--learning-rate", "1e9"], "epoch 0, layer"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
-)
+)  # fmt: skip
 def test_wrong_input(arguments, match, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     features, labels, *options = arguments

@@ -294,13 +294,10 @@ def test_tasks_are_small(net, X, tmp_path):
 @pytest.mark.parametrize(
     ("inputs", "workers", "batch", "sizes"),
     [
-        (60, 2, None, [60]),
-        (9000, 9, None, [2250] * 4),
-        (30_000, 2, None, [3750] * 8),
-        (100, 2, 30, [33, 33, 34]),
-        (100, 2, 1000, [100]),
+        (60, 2, None, [60]), (9000, 9, None, [2250] * 4), (30_000, 2, None, [3750] * 8),
+        (100, 2, 30, [33, 33, 34]), (100, 2, 1000, [100]),
     ],
-)
+)  # fmt: skip
 def test_sizes_of_batches(inputs, workers, batch, sizes):
     records = []
     with ThreadPoolExecutor(workers) as pool:

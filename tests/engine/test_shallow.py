@@ -393,13 +393,11 @@ def test_errors_name_what_converts_a_model(tmp_path):
         (gbdnn.compile(net), "attribute network"),
     ):  # fmt: skip
         for call in (
-            gbdnn.compile,
-            gbdnn.Network,
-            lambda given: gbdnn.infer(given, X),
+            gbdnn.compile, gbdnn.Network, lambda given: gbdnn.infer(given, X),
             lambda given: gbdnn.infer_batches(given, [X]),
             lambda given: gbdnn.infer_to_store(given, X, tmp_path / "Y"),
             lambda given: gbdnn.graph.infer(given, X, np.eye(20)),
-        ):
+        ):  # fmt: skip
             with pytest.raises(errors.ArgumentTypeError, match=remedy):
                 call(given)
 

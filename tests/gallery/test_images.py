@@ -64,14 +64,9 @@ def resized(images, side):
 # n, height, width, side; even widths, or odd ones of an odd number: the strip's last frequency
 # has no counterpart only if the images' has none
 SHAPES = [
-    (9, 28, 28, 32),
-    (1, 28, 28, 32),
-    (5, 8, 10, 64),
-    (7, 5, 9, 32),
-    (17, 32, 32, 28),
-    (4, 12, 6, 9),
-    (2, 28, 28, 256),
-]
+    (9, 28, 28, 32), (1, 28, 28, 32), (5, 8, 10, 64), (7, 5, 9, 32), (17, 32, 32, 28),
+    (4, 12, 6, 9), (2, 28, 28, 256),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("order", "threshold"), [("C", 0.5), ("F", 0.271)])

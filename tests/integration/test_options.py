@@ -272,9 +272,7 @@ OF_SOURCES = {
 # the call without the first of them are compared.
 TABLE = {
     "Layer": (
-        lambda copy=True, **options: [
-            seen(gbdnn.Layer(W0, copy=copy, **options)), _owned(copy),
-        ],
+        lambda copy=True, **options: [seen(gbdnn.Layer(W0, copy=copy, **options)), _owned(copy)],
         {"bias": 1.0, "bias_rule": "entries", "activation": "identity", "clip": 1.0,
          "dtype": "FP64", "copy": False},
     ),
@@ -286,9 +284,7 @@ TABLE = {
         lambda **options: seen(gbdnn.compile([W0, W1], **options)(X)),
         ARRAYS | {"last_activation": "identity"},
     ),
-    "infer": (
-        recorded(infer), ARRAYS | {"last_activation": "identity", "callback": None},
-    ),
+    "infer": (recorded(infer), ARRAYS | {"last_activation": "identity", "callback": None}),
     "infer_batches": (
         recorded(lambda **options: seen([*gbdnn.infer_batches([W0, W1], [X], **options)])),
         ARRAYS | {"last_activation": "identity", "callback": None},
@@ -372,9 +368,7 @@ TABLE = {
     ),
     "SET": (rule(training.SET), {"fraction": 0.9, "every": 1}),
     "RigL": (rule(training.RigL, every=1), {"fraction": 0.9, "every": 3, "until": 0.3}),
-    "GroupLasso": (
-        rule(training.GroupLasso, strength=0.5), {"every": 1, "negligible": 0.5},
-    ),
+    "GroupLasso": (rule(training.GroupLasso, strength=0.5), {"every": 1, "negligible": 0.5}),
     "MagnitudePruning": (
         rule(training.MagnitudePruning, density=0.3, every=1),
         {"begin": 0.5, "end": 1.0, "every": 3, "scope": "layer"},
@@ -393,9 +387,7 @@ TABLE = {
         lambda **options: train(schedule=training.Stepwise(**options)),
         {"at": (0.1,), "factor": 0.5},
     ),
-    "SparseClassifier": (
-        estimator(sklearn.SparseClassifier), FITTING | {"class_weight": {0: 5.0}},
-    ),
+    "SparseClassifier": (estimator(sklearn.SparseClassifier), FITTING | {"class_weight": {0: 5.0}}),
     "SparseRegressor": (estimator(sklearn.SparseRegressor), FITTING),
     "compact": (
         lambda **options: seen(training.compact(

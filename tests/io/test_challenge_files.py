@@ -19,7 +19,7 @@ from gbdnn.errors import (
     MissingFileError,
     OutputError,
     ShapeError,
-)
+)  # fmt: skip
 from gbdnn.io import read_categories, read_features, write_categories, write_features
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
 
@@ -341,12 +341,10 @@ def test_bad_categories(file, text, message):
     ("rows", "kind", "message"),
     [
         ([-1, 2], ArgumentError, "contain -1; ids must be"),
-        ([2**60], ArgumentError, "ids must be from 0"),
-        ([1, 2, 1], ArgumentError, "duplicate 1"),
-        ([[1, 2]], ArgumentError, r"shape \(1, 2\)"),
-        ([1.0], ArgumentTypeError, "float64"),
+        ([2**60], ArgumentError, "ids must be from 0"), ([1, 2, 1], ArgumentError, "duplicate 1"),
+        ([[1, 2]], ArgumentError, r"shape \(1, 2\)"), ([1.0], ArgumentTypeError, "float64"),
     ],
-)
+)  # fmt: skip
 def test_write_bad_categories(file, rows, kind, message):
     with pytest.raises(kind, match=message):
         write_categories(rows, file)

@@ -111,12 +111,9 @@ def test_paths_that_cannot_be_written(tmp_path):
     for path, match in (
         (tmp_path / "folder", "it is a folder"),
         (tmp_path / "missing" / "a.tsv", "the folder .*missing does not exist"),
-        (tmp_path / "file" / "a.tsv", "Not a directory"),
-        (tmp_path / "loop", "symbolic links"),
-        (tmp_path / ("n" * 256), "name too long"),
-        ("a\0b", "NUL"),
-        ("", "it is a folder"),
-    ):
+        (tmp_path / "file" / "a.tsv", "Not a directory"), (tmp_path / "loop", "symbolic links"),
+        (tmp_path / ("n" * 256), "name too long"), ("a\0b", "NUL"), ("", "it is a folder"),
+    ):  # fmt: skip
         for call in (lambda path: write(path, b""), require_writable):
             with pytest.raises(OutputError, match=f"cannot be written: .*{match}"):
                 call(path)

@@ -19,12 +19,10 @@ SUPPORT = Path(__file__).parents[1] / "support"
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"format": "hdf5"}, "format"),
-        ({"prefix": "a"}, "prefix= .*store"),
-        ({"layers": 3}, "layers=3: .*trained"),
-        ({"layers": 0}, "layers"),
+        ({"format": "hdf5"}, "format"), ({"prefix": "a"}, "prefix= .*store"),
+        ({"layers": 3}, "layers=3: .*trained"), ({"layers": 0}, "layers"),
     ],
-)
+)  # fmt: skip
 def test_wrong_options_of_load(trained, options, match):
     with pytest.raises(errors.ArgumentError, match=match):
         gbdnn.load(trained, **options)
@@ -184,18 +182,8 @@ CATEGORIES = ("write_categories",)
         ("x.tsv", None, (*FEATURES, *CATEGORIES, "write_labels"), "file"),
         ("x.npy", None, (*FEATURES, "write_labels"), "file"),
         ("x.npy", None, CATEGORIES, "cannot infer"),
-        (
-            "x.npy",
-            "tsv",
-            (*FEATURES, "write_labels"),
-            "does not match .* npy",
-        ),
-        (
-            "x.npy",
-            "store",
-            NETWORKS + FEATURES,
-            "a folder, not a file|=store does not match",
-        ),
+        ("x.npy", "tsv", (*FEATURES, "write_labels"), "does not match .* npy"),
+        ("x.npy", "store", NETWORKS + FEATURES, "a folder, not a file|=store does not match"),
     ],
 )
 def test_one_rule_of_names(tmp_path, name, form, writers, kind):

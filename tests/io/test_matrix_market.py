@@ -112,14 +112,11 @@ def test_files_of_every_kind(tmp_path):
 def test_blanks_and_line_ends(tmp_path):
     text = f"{HEAD} coordinate real general\n% a comment\n2 3 2\n1 1 0.5\n2 3 -1e-1\n"
     for other in (
-        text,
-        text.replace("\n", "\r\n"),
-        text.replace(" ", "  \t"),
-        text.replace("\n", "\n\n"),
+        text, text.replace("\n", "\r\n"), text.replace(" ", "  \t"), text.replace("\n", "\n\n"),
         text.replace("\n1", "\n  1").replace("\n", " \n"),
         text.replace("matrix coordinate real", "MATRIX Coordinate rEaL"),
         text.replace("%%MatrixMarket", "%%MATRIXMARKET").replace("\n2 3 -", "\n% b\n2 3 -"),
-    ):
+    ):  # fmt: skip
         (tmp_path / "w1.mtx").write_bytes(other.encode())
         assert weights(tmp_path) == [[[0.5, 0, 0], [0, 0, -0.1]]], other
 

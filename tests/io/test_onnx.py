@@ -205,11 +205,7 @@ def test_external_weights(tmp_path):
 
 @pytest.mark.parametrize(
     "entries",
-    [
-        {"location": "w.bin", "offset": "40"},
-        {"location": "nothing"},
-        {"location": "../w.bin"},
-    ],
+    [{"location": "w.bin", "offset": "40"}, {"location": "nothing"}, {"location": "../w.bin"}],
 )
 def test_external_weights_that_are_not_there(tmp_path, entries):
     (tmp_path / "w.bin").write_bytes(bytes(100))
@@ -373,9 +369,7 @@ NORMS = {
 
 @pytest.mark.parametrize("nodes", NORMS.values(), ids=NORMS.keys())
 def test_batch_normalization_is_merged_into_products(tmp_path, nodes):
-    given = {
-        **LINEAR, **NORM, "V": V, "c": c, "f": np.array([0.5, 2.0, 4.0, 1.0, 1.5]),
-    }  # fmt: skip
+    given = {**LINEAR, **NORM, "V": V, "c": c, "f": np.array([0.5, 2.0, 4.0, 1.0, 1.5])}
     path = model(tmp_path / "net.onnx", nodes, dtype=np.float64, **given)
     [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X})
     assert len(np.unique(Y)) > 3
@@ -503,11 +497,9 @@ def test_affine_operators(tmp_path, nodes):
     X = RANDOM.integers(-8, 9, (7, 5)).astype(np.float32) / 4
     (expected,) = ReferenceEvaluator(str(file)).run(None, {"x": X})
     np.testing.assert_allclose(
-        gbdnn.infer(gbdnn.load(file, "onnx"), X).to_dense(fill_value=0),
-        expected,
-        rtol=1e-5,
+        gbdnn.infer(gbdnn.load(file, "onnx"), X).to_dense(fill_value=0), expected, rtol=1e-5,
         atol=1e-6,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mean", [np.arange(4.0).reshape(1, 2, 2), np.full((), 0.5), [[1.0, 2]]])
@@ -532,10 +524,8 @@ def test_weights_of_eight_bits(tmp_path):
         gemm("x", "y"),
     ]
     Q, scale, zero = (
-        RANDOM.integers(-9, 9, (5, 4)).astype("i1"),
-        b + 2,
-        np.array([1, 0, 2, 0], "i1"),
-    )
+        RANDOM.integers(-9, 9, (5, 4)).astype("i1"), b + 2, np.array([1, 0, 2, 0], "i1"),
+    )  # fmt: skip
     file = model(tmp_path / "net.onnx", nodes, Q=Q, scale=scale, zero=zero, b=b)
     expected = (Q.astype("f4") - zero) * scale
     np.testing.assert_allclose(gbdnn.load(file, "onnx")[0].weights.to_dense(fill_value=0), expected)

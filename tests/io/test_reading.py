@@ -74,9 +74,7 @@ def no_descriptors():
 def test_too_many_open_files_are_not_a_fault_of_the_file(tmp_path):
     (tmp_path / "x.tsv").write_text("1\t1\t1\n")
     np.save(tmp_path / "x.npy", np.eye(4))
-    for read, name in (
-        (io.read_features, "x.tsv"), (io.read_features, "x.npy"), (gbdnn.load, "."),
-    ):  # fmt: skip
+    for read, name in ((io.read_features, "x.tsv"), (io.read_features, "x.npy"), (gbdnn.load, ".")):
         with no_descriptors(), pytest.raises(ReadError) as caught:
             read(tmp_path / name)
         assert caught.value.errno == errno.EMFILE

@@ -68,15 +68,13 @@ def small(*activations, dtype=None):
 @pytest.mark.parametrize(
     ("activation", "expected"),
     [
-        (nn.ReLU(inplace=True), ("relu", None)),
-        (nn.ReLU6(), ("relu", 6.0)),
-        (nn.Hardtanh(0, 1.5), ("relu", 1.5)),
-        (nn.Hardtanh(-np.inf, 0.5), ("identity", 0.5)),
+        (nn.ReLU(inplace=True), ("relu", None)), (nn.ReLU6(), ("relu", 6.0)),
+        (nn.Hardtanh(0, 1.5), ("relu", 1.5)), (nn.Hardtanh(-np.inf, 0.5), ("identity", 0.5)),
         (nn.Sequential(nn.ReLU(), nn.Hardtanh(0, 2), nn.ReLU6()), ("relu", 2.0)),
         (nn.Sequential(nn.Dropout(), nn.Identity()), ("identity", None)),
         (None, ("identity", None)),
     ],
-)
+)  # fmt: skip
 def test_every_activation(dtype, activation, expected):
     module = small(activation, nn.ReLU(), None, dtype=dtype)
     net = io.from_torch(module)

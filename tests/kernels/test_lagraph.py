@@ -41,7 +41,7 @@ def test_a_layer_is_made_of_graphblas_operations(given, bias, rule, calls):
     names = [name.removeprefix("GrB_") for name in names]
     wanted = calls.split()
     found = [name for name in names if name in {*wanted, "mxm"}]
-    assert found[-len(wanted):] == wanted  # fmt: skip
+    assert found[-len(wanted) :] == wanted
 
 
 def test_all_inputs_are_computed_at_once():

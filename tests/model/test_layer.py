@@ -158,14 +158,11 @@ def test_byte_order_does_not_matter(given, expected):
 @pytest.mark.parametrize(
     ("bias", "rule", "activation", "revives"),
     [
-        (0.25, "all", "relu", True),
-        (-0.25, "all", "relu", False),
-        (-0.25, "all", "identity", True),
-        (0.0, "all", "identity", False),
-        (0.25, "entries", "relu", False),
-        ([-1.0, 0.25], "all", "relu", True),
+        (0.25, "all", "relu", True), (-0.25, "all", "relu", False),
+        (-0.25, "all", "identity", True), (0.0, "all", "identity", False),
+        (0.25, "entries", "relu", False), ([-1.0, 0.25], "all", "relu", True),
     ],
-)
+)  # fmt: skip
 def test_an_input_without_entries_revives_by_a_bias_alone(bias, rule, activation, revives):
     layer = gbdnn.Layer(np.eye(2), bias, bias_rule=rule, activation=activation)
     assert layer.revives == revives

@@ -21,9 +21,7 @@ OPTIONS = {
     "choices.py": ["--quick"],
     "estimators.py": ["--seeds", 1],
     "floor.py": [*TINY, "--nthreads", 2, "--repeat", 1],
-    "fssl.py": [
-        "--epochs", 4, "--fine-tuning-epochs", 2, "--seeds", 1, "--strength", 0.01,
-    ],
+    "fssl.py": ["--epochs", 4, "--fine-tuning-epochs", 2, "--seeds", 1, "--strength", 0.01],
     "graph.py": [
         "--graph", "500,2000", "--features", 8, "--rounds", 2, "--what", "product", "--what", "gcn",
         "--what", "sage",
@@ -63,10 +61,8 @@ FRAMEWORKS = {
 def run(script, options, folder):
     """Run a script; return its output."""
     for package in (
-        "sklearn",
-        "typer",
-        *(FRAMEWORKS[w] for w in (script, *options) if w in FRAMEWORKS),
-    ):
+        "sklearn", "typer", *(FRAMEWORKS[w] for w in (script, *options) if w in FRAMEWORKS),
+    ):  # fmt: skip
         pytest.importorskip(package)
     (file,) = BENCHMARKS.glob(f"*/{script}")
     # The gbdnn that is tested, installed or not; digits, not MNIST.

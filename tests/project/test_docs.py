@@ -27,13 +27,11 @@ BLOCK = re.compile(
 PAGES = [
     page
     for page in [
-        DOCS.parent / "README.md",
-        *sorted(DOCS.glob("*.md")),
-        *sorted(DOCS.glob("how-to/*.md")),
+        DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("how-to/*.md")),
     ]
     # A format's specification shows code on files that are not there.
     if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
-]
+]  # fmt: skip
 MODULES = [
     "gbdnn", "gbdnn.errors", "gbdnn.io",
     "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge", "gbdnn.distributed",

@@ -65,12 +65,10 @@ def test_the_name_of_a_group_has_a_colon(machine):
 @pytest.mark.parametrize(
     ("quota", "folder", "expected"),
     [
-        ("300000", "cpu__docker__x__", 3),
-        ("300000", "cpu__", 3),
-        ("-1", "cpu__docker__x__", 16),
+        ("300000", "cpu__docker__x__", 3), ("300000", "cpu__", 3), ("-1", "cpu__docker__x__", 16),
         ("300000", "memory__", 16),
     ],
-)
+)  # fmt: skip
 def test_version_1(machine, quota, folder, expected):
     files = {f"{folder}cfs_quota_us": f"{quota}\n", f"{folder}cfs_period_us": "100000\n"}
     machine("5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n", **files)

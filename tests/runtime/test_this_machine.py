@@ -35,12 +35,10 @@ AVX512 = AVX2 + " avx512f avx512bw avx512cd avx512dq avx512vl"
 @pytest.mark.parametrize(
     ("flags", "vectors", "level"),
     [
-        (AVX2, "AVX2", "AVX2"),
-        (AVX512, "AVX-512", "AVX-512"),
-        (AVX2 + " avx512f avx512cd", "AVX2", "AVX2"),
-        ("fma", "AVX2", ""),
+        (AVX2, "AVX2", "AVX2"), (AVX512, "AVX-512", "AVX-512"),
+        (AVX2 + " avx512f avx512cd", "AVX2", "AVX2"), ("fma", "AVX2", ""),
     ],
-)
+)  # fmt: skip
 def test_name_and_vectors_are_those_of_the_first_processor(system, flags, vectors, level):
     """Kernels need all instructions of a level."""
     (system / "cpuinfo").write_text(X86.format(n=7, flags=flags))

@@ -19,12 +19,10 @@ DTYPES = runpy.run_path(str(COMPILED / "build.py"))["DTYPES"]
 # A file, an atomic addition in it, and one that is not atomic.
 PLANTED = {
     "races.c": (
-        "equal.c",
-        "atomic_add(run->multiplicity + leader, ",
-        "(run->multiplicity[leader] += ",
+        "equal.c", "atomic_add(run->multiplicity + leader, ", "(run->multiplicity[leader] += ",
     ),
     "loops.c": ("loop.c", "atomic_add(state + HELD, ", "(state[HELD] += "),
-}
+}  # fmt: skip
 
 
 def run(program: str, dtype: str, *, planted: bool = False) -> tuple[int, str]:

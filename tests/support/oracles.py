@@ -66,17 +66,9 @@ def dyadic(random, shape, density, low=-16, high=16):
 
 
 def case(
-    seed,
-    *,
-    sizes=(24, 30, 18, 20),
-    inputs=40,
-    density=0.3,
-    rule="all",
-    bias="negative",
-    activation="relu",
-    clip=2.0,
-    exact=True,
-):
+    seed, *, sizes=(24, 30, 18, 20), inputs=40, density=0.3, rule="all", bias="negative",
+    activation="relu", clip=2.0, exact=True,
+):  # fmt: skip
     """A random network with the given bias signs; with `exact`, all sums are exact in FP32."""
     random = np.random.default_rng(seed)
     layers = []
@@ -87,13 +79,10 @@ def case(
             W = W * random.random((n, m))
         layers.append(
             Dense(
-                W,
-                biases(random, bias, m),
-                rule,
-                activation if last or activation == "relu" else "relu",
-                clip,
+                W, biases(random, bias, m), rule,
+                activation if last or activation == "relu" else "relu", clip,
             )
-        )
+        )  # fmt: skip
     X = dyadic(random, (inputs, sizes[0]), density, low=-4, high=32)
     X[:: max(inputs // 5, 2)] = 0  # some inputs are dead from the start
     return Case(layers, X, exact)

@@ -19,11 +19,9 @@ def run(*arguments):
     command = ["gbdnn", *map(str, arguments)]
     out, err = StringIO(), StringIO()
     with (
-        redirect_stdout(out),
-        redirect_stderr(err),
-        patch.object(sys, "argv", command),
+        redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", command),
         pytest.raises(SystemExit) as ended,
-    ):
+    ):  # fmt: skip
         cli.main()
     code = ended.value.code or 0
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())

@@ -51,11 +51,9 @@ def same_bits(a, b):
 def oracle(net, **options):
     return Oracle(
         [layer.W.to_dense(fill_value=0) for layer in net],
-        [np.broadcast_to(layer.bias, layer.ncols) for layer in net],
-        [layer.clip for layer in net],
-        [layer.activation == "relu" for layer in net],
-        **options,
-    )
+        [np.broadcast_to(layer.bias, layer.ncols) for layer in net], [layer.clip for layer in net],
+        [layer.activation == "relu" for layer in net], **options,
+    )  # fmt: skip
 
 
 def orders(inputs, epochs, seed=0):

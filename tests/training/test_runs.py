@@ -129,9 +129,7 @@ def interrupting(epoch):
 def test_an_interrupted_call_continues_with_the_same_bits(tmp_path):
     options = {
         "epochs": 7, "validation": 0.2, "patience": 5, "optimizer": training.Adam(0.01),
-        "adjustments": [
-            training.SET(every=4), training.MagnitudePruning(0.1, end=0.3, every=4),
-        ],
+        "adjustments": [training.SET(every=4), training.MagnitudePruning(0.1, end=0.3, every=4)],
         "input_dropout": 0.1,
     }  # fmt: skip
     expected = gbdnn.train(NET, X, Y, **options)
@@ -202,16 +200,11 @@ class Custom:
 
 REFUSED = {  # by parameter of `train`: other values, and what the error says
     "network": [
-        (network((37, 50, 10)), "has layers"),
-        (network(dtype="FP32"), "float64.*float32"),
-        (network(clip=2.0), "has layers.*None.*2.0"),
-        (network(seed=1), "has weights"),
+        (network((37, 50, 10)), "has layers"), (network(dtype="FP32"), "float64.*float32"),
+        (network(clip=2.0), "has layers.*None.*2.0"), (network(seed=1), "has weights"),
         (gbdnn.train(NET, X, Y, epochs=1), "has epochs done 0, but this call has 1"),
     ],
-    "X": [
-        (sp.csr_array(X), "has data"),
-        (X + 1e-9, "has data"),
-    ],
+    "X": [(sp.csr_array(X), "has data"), (X + 1e-9, "has data")],
     "y": [(X[:, :10], "has loss .*CrossEntropy.*SquaredError"), (Y[::-1], "has data")],
     "sample_weight": [(np.arange(len(X)), "has data")],
     "validation": [(0.2, "has data"), ((X, Y), "has validation None")],
@@ -230,7 +223,7 @@ REFUSED = {  # by parameter of `train`: other values, and what the error says
     "nthreads": [(3, None)],
     "callback": [(lambda record: None, None)],
     "checkpoint": [],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", inspect.signature(gbdnn.train).parameters)
@@ -260,26 +253,16 @@ CYCLIC = Custom(None)
 CYCLIC.strength = [CYCLIC, CYCLIC]
 # Pairs of values that differ, of kinds whose attributes or `__getstate__` do not tell.
 DIFFERENT = [
-    ([1, {"a": np.arange(3)}], [1, {"a": np.arange(3) + 1}]),
-    (CYCLIC, CYCLIC.strength),
-    ({1, 2}, {1, 3}),
-    (frozenset("ab"), frozenset("abc")),
-    (b"a" * 500, b"a" * 499 + b"b"),
-    (partial(max, 1), partial(max, 2)),
-    (partial(math.hypot, 1), partial(math.dist, 1)),
-    (deque([1]), deque([2])),
-    (OrderedDict(a=1), OrderedDict(a=2)),
-    ([1, 2], (1, 2)),
-    ({1: 0}, {"1": 0}),
-    (np.array([[1], [2, 3]], object), np.array([[1], [2, 4]], object)),
+    ([1, {"a": np.arange(3)}], [1, {"a": np.arange(3) + 1}]), (CYCLIC, CYCLIC.strength),
+    ({1, 2}, {1, 3}), (frozenset("ab"), frozenset("abc")), (b"a" * 500, b"a" * 499 + b"b"),
+    (partial(max, 1), partial(max, 2)), (partial(math.hypot, 1), partial(math.dist, 1)),
+    (deque([1]), deque([2])), (OrderedDict(a=1), OrderedDict(a=2)), ([1, 2], (1, 2)),
+    ({1: 0}, {"1": 0}), (np.array([[1], [2, 3]], object), np.array([[1], [2, 4]], object)),
     (np.random.default_rng(0), np.random.default_rng(1)),
-    (re.compile("a"), re.compile("a", re.IGNORECASE)),
-    (np.add, np.multiply),
-    (1, True),
-    (np.float32(1), np.float64(1)),
-    (Custom(1).adjust, Custom(2).adjust),
+    (re.compile("a"), re.compile("a", re.IGNORECASE)), (np.add, np.multiply), (1, True),
+    (np.float32(1), np.float64(1)), (Custom(1).adjust, Custom(2).adjust),
     (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1, 2], mask=[0, 0])),
-]
+]  # fmt: skip
 ONE, OTHER = [1], [1]
 
 

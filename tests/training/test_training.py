@@ -522,15 +522,12 @@ def test_wrong_calls(error, message, call):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: training.SGD(0), "learning_rate"),
-        (lambda: training.SGD(momentum=1), "momentum"),
-        (lambda: training.Adam(beta1=1), "beta1"),
-        (lambda: training.Cosine(final=2), "final"),
+        (lambda: training.SGD(0), "learning_rate"), (lambda: training.SGD(momentum=1), "momentum"),
+        (lambda: training.Adam(beta1=1), "beta1"), (lambda: training.Cosine(final=2), "final"),
         (lambda: training.Cosine(warmup=1), "warmup"),
         (lambda: training.Stepwise(factor=0), "factor"),
         (lambda: training.GroupLasso(0.1, every=0), "every"),
-        (lambda: training.SET(1.1), "fraction"),
-        (lambda: training.RigL(until=0), "until"),
+        (lambda: training.SET(1.1), "fraction"), (lambda: training.RigL(until=0), "until"),
         (lambda: training.MagnitudePruning(0), "density"),
         (lambda: training.MagnitudePruning(0.1, begin=0.5, end=0.4), "less than begin"),
         (lambda: training.with_ends([], 3, 2), "hidden"),
@@ -542,7 +539,7 @@ def test_wrong_calls(error, message, call):
         (lambda: training.erdos_renyi([2**9999, 2], 0.5), "possible edges"),
         (lambda: training.erdos_renyi([2, 2**60], 1e-20), "machine has"),
     ],
-)
+)  # fmt: skip
 def test_wrong_options(make, message):
     with pytest.raises(gbdnn.GbdnnError, match=message):
         make()

@@ -30,10 +30,7 @@ RECORDS = [
 ]
 
 
-EVERY = [
-    (viz.plot_activity, RECORDS),
-    (viz.plot_layer_times, RECORDS),
-]
+EVERY = [(viz.plot_activity, RECORDS), (viz.plot_layer_times, RECORDS)]
 
 
 def line(ax, label):
