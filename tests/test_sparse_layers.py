@@ -289,21 +289,6 @@ def test_a_forked_process_has_threads_of_its_own(monkeypatch):
     assert process.exitcode == 0
 
 
-def test_several_graphs_at_once():
-    model = network(20, 30, 7)
-    dense, found = dense_of(model), []
-    inputs = torch.randn(3, 33, 20, dtype=torch.float64)
-    for net in (model, dense):
-        net.zero_grad()
-        first, second = net(inputs[0]), net(inputs[1])
-        first.square().sum().backward(retain_graph=True)
-        net(inputs[2]).square().sum().backward()
-        second.square().sum().backward()
-        first.square().sum().backward()
-        found.append(net[0].bias.grad)
-    near(*found)
-
-
 def test_nan_stays_nan():
     model = network(20, 30, 7)
     for value in (math.nan, math.inf):

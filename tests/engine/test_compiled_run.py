@@ -112,24 +112,6 @@ def test_a_callback_that_raises():
     assert not together._used
 
 
-def test_callers_at_once():
-    """Each call has threads of its own."""
-    net, X = converging(1500, 30)
-    expected = gbdnn.infer(net, X, engine="fused", nthreads=1)
-    found = []
-
-    def call(nthreads):
-        for _ in range(5):
-            found.append(gbdnn.infer(net, X, engine="fused", nthreads=nthreads).isequal(expected))
-
-    callers = [threading.Thread(target=call, args=(n,)) for n in (1, 2, 3, 4)]
-    for each in callers:
-        each.start()
-    for each in callers:
-        each.join()
-    assert found == [True] * 20
-
-
 def test_the_memory_of_a_run_is_freed_at_its_end(monkeypatch):
     made, begin = [], fused_run.CompiledRun.begin
     monkeypatch.setattr(

@@ -157,16 +157,6 @@ def test_no_entries_keep_the_shape(file, dtype, zeros):
         assert (B.shape, B.nvals) == ((5, 7), 0)
 
 
-def test_pending_work_and_dense_formats(file):
-    A = gb.Matrix("FP64", 3, 3)
-    A(accum=gb.binary.plus) << 1.5  # full
-    del A[1, 1]
-    A[0, 0] = 2.5
-    write_features(A, file)
-    assert len(parse(file.read_text())) == 8
-    assert read_features(file, dtype="FP64").isequal(A)
-
-
 def test_huge_indices(file):
     file.write_text(f"{2**60}\t1\t1\n1\t{2**60}\t2\n")
     A = read_features(file)

@@ -3,9 +3,6 @@
 import gzip
 import os
 import stat
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -34,16 +31,6 @@ def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch):
         with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: No space left") as found:
             write(tmp_path / "a.tsv", b"half", OSError(28, "No space left on device"))
     assert found.value.errno == 28
-
-
-def test_the_old_content_is_there_until_the_end(tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_bytes(b"old\n")
-    with whole_file(path) as file:
-        file.write(b"new\n")
-        file.flush()
-        assert path.read_bytes() == b"old\n"
-    assert path.read_bytes() == b"new\n"
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, FormatError])
@@ -129,37 +116,6 @@ def test_a_full_device():
         write("/dev/full", b"new\n" * 10000)
 
 
-def test_a_fifo_is_written_directly(tmp_path):
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    require_writable(path)  # without opening it, which would wait for a reader
-    got = []
-    reader = threading.Thread(target=lambda: got.append(path.read_bytes()), daemon=True)
-    reader.start()
-    write(path, b"new\n")
-    reader.join(10)
-    assert got == [b"new\n"]
-    assert stat.S_ISFIFO(path.stat().st_mode)
-
-
-STREAM = """
-from gbdnn.io.writing import whole_file
-print("before", flush=True)
-with whole_file("/dev/stdout") as file:
-    file.write(b"new\\n")
-print("after", flush=True)
-"""
-
-
-def test_standard_output_keeps_what_is_printed_before_and_after(tmp_path):
-    done = subprocess.run([sys.executable, "-c", STREAM], capture_output=True, check=True)
-    assert done.stdout.splitlines() == [b"before", b"new", b"after"]
-    path = tmp_path / "log"
-    with path.open("wb") as log:
-        subprocess.run([sys.executable, "-c", STREAM], stdout=log, check=True)
-    assert path.read_bytes().splitlines() == [b"before", b"new", b"after"]
-
-
 def test_a_folder_appears_at_the_end(tmp_path):
     path = tmp_path / "net"
     with whole_folder(path) as folder:
@@ -172,13 +128,3 @@ def test_a_folder_appears_at_the_end(tmp_path):
     with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "half"):
         raise KeyboardInterrupt
     assert names(tmp_path) == ["empty", "net"]
-
-
-def test_a_folder_replaces_nothing(tmp_path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "a").write_text("1")
-    (tmp_path / "file").write_text("1")
-    for name, match in (("full", "is not empty"), ("file", "is not a folder")):
-        with pytest.raises(OutputError, match=match), whole_folder(tmp_path / name):
-            pass
-    assert names(tmp_path) == ["file", "full"]

@@ -279,14 +279,6 @@ def test_a_missing_byte_in_a_shard_is_an_error_that_names_it(tmp_path, left):
             found[1]
 
 
-def test_a_missing_shard_is_an_error_that_names_it(tmp_path):
-    gbdnn.save(NET, tmp_path)
-    path = shard(tmp_path)
-    path.unlink()
-    with pytest.raises(MissingFileError, match=f"{path.name}: layer 0: the shard is missing"):
-        gbdnn.load(tmp_path)
-
-
 def test_without_verify_values_are_checked_all_the_same(tmp_path):
     gbdnn.save([Layer(np.full((2, 2), 0.5))], tmp_path)
     path = shard(tmp_path)
@@ -298,13 +290,6 @@ def test_without_verify_values_are_checked_all_the_same(tmp_path):
         assert_damaged(tmp_path, "checksum")
         with pytest.raises(FormatError, match=f"layer 0: a stored value is .*{what}"):
             gbdnn.load(tmp_path, verify=False)
-
-
-def test_damaged_features(tmp_path):
-    gbdnn.io.write_features(X, tmp_path)
-    flip(shard(tmp_path))
-    with pytest.raises(FormatError, match="part 0: the shard is damaged"):
-        gbdnn.io.read_features(tmp_path)
 
 
 def test_every_flipped_byte_of_an_index_is_an_error_that_names_it(tmp_path):
@@ -550,19 +535,6 @@ def test_a_linked_index_is_read_but_not_written(tmp_path):
     with pytest.raises(OutputError, match=r"index.json is a link; choose another folder"):
         gbdnn.save(NET[:1], tmp_path / "net", replace=True)
     assert (tmp_path / "blobs" / "index.json").read_bytes() == before
-
-
-def test_a_record_of_a_run_that_cannot_be_removed(tmp_path, monkeypatch):
-    unlink = Path.unlink
-
-    def refused(path, **given):
-        if path.name == folder.RUN:
-            raise PermissionError(1, "no")
-        unlink(path, **given)
-
-    monkeypatch.setattr(Path, "unlink", refused)
-    with pytest.raises(OutputError, match="cannot be written: no"):
-        gbdnn.infer_to_store(NET, X, tmp_path / "Y")
 
 
 def test_parts_with_one_value_each(tmp_path):

@@ -1,15 +1,14 @@
 """A process in which each array of NumPy has memory pages of its own.
 
-    guarded.py LIBRARY float32 products end 7
-    guarded.py FOLDER - drawn_calls end 8
+    guarded.py FOLDER end 8
 
-calls compiled functions in every seventh case of a group, or makes calls of every eighth network of
-drawn.py, in which the memory of GraphBLAS and of compiled code is guarded as well. With "anywhere"
-instead of "end", memory is as usual, for sanitizers. Arrays end (or start) exactly at a page
-that nobody may touch. Fresh memory is NaN. The rest of an array's pages has a pattern, which is
-compared when the array is freed. Freed pages stay forbidden, so that an address that outlives its
-array is found. Blocks end with the last cache line of inputs that a call may use. The process ends
-without cleaning up, since NumPy's memory stays guarded.
+makes every eighth drawn call, of inference, of a graph's products and of training, with the
+libraries in a folder. The memory of GraphBLAS and of compiled code is guarded as well. With
+"anywhere" instead of "end", memory is as usual, for sanitizers. Arrays end (or start) exactly at a
+page that nobody may touch. Fresh memory is NaN. The rest of an array's pages has a pattern, which
+is compared when the array is freed. Freed pages stay forbidden, so that an address that outlives
+its array is found. Blocks end with the last cache line of inputs that a call may use. The process
+ends without cleaning up, since NumPy's memory stays guarded.
 """
 
 import ctypes
@@ -19,7 +18,6 @@ import sys
 import weakref
 from contextlib import suppress
 from functools import partial
-from itertools import islice, pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
@@ -29,16 +27,9 @@ import drawn
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.kernels import costs, dense_product, gather, steps
 from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.compiled import graphblas, loading
-from gbdnn.kernels.compiled.record import constant
+from gbdnn.kernels.compiled import loading
 from gbdnn.kernels.fused_run import CompiledRun
-from gbdnn.kernels.fused_shares import _Job
-from gbdnn.kernels.together import ALONE, _Team
-from gbdnn.kernels.trainable import TrainableLayer
-from gbdnn.model.layer_info import LayerInfo
 
 # Linux: MADV_DONTNEED, and MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE.
 PAGE, ARENA, DONT_NEED, KIND = mmap.PAGESIZE, 1 << 38, 4, 0x4022
@@ -200,116 +191,30 @@ def separate_blocks(guard):
     CompiledRun.__init__ = init
 
 
-SIZES = 1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 31, 33, 40, 63, 64, 65, 127, 129
-
-
-def some(random, shape, dtype, density=0.6):
-    return (random.normal(size=shape) * (random.random(shape) < density)).astype(dtype)
-
-
-def sizes_of(at, more=0):
-    return [SIZES[(at * k + k) % len(SIZES)] + more for k in (5, 7, 3, 1)][at % 3 :]
-
-
-def placed(A, kind):
-    """Return the same numbers in another memory order."""
-    plain, turned = np.empty_like(A, order="C"), np.empty_like(A, order="F")
-    gap = np.empty((len(A), A.shape[1] + 3), A.dtype)[:, 3:]
-    found = (plain, turned, plain[::-1, ::-1], plain[::-1], gap)[kind % 5]
-    found[:] = A
-    return found
-
-
-def sparse_rows(A, *, iso=False):
-    rows = SparseRows.from_array(A)
-    values = rows.values[:1].copy() if iso and A.any() else rows.values
-    return SparseRows(rows.indptr, rows.columns, values, rows.ncols)
-
-
-def dense_layer(W):
-    """Return what a product needs of a layer, without a matrix, which would free NumPy's memory."""
-    held = SimpleNamespace(to_dense=lambda **_: W, dtype=W.dtype)
-    layer = SimpleNamespace(nrows=W.shape[0], ncols=W.shape[1], dtype=W.dtype, W=held)
-    layer.prepared = lambda prepare: prepare(layer)
-    return layer
-
-
-def products(dtype, step):
-    """Multiply a graph's matrix and a full one, and dense weights; rows in pieces."""
-    random = np.random.default_rng(3)
-    forms = product((*range(1, 71), 129), ((5, 7), (9, 90), (70, 3)))
-    for features, (n, m) in islice(forms, 0, None, step):
-        yield f"{n} x {m}, {features} features"
-        gather.HEAVY, gather.SHARE = ((5, 3), (1 << 17, 1 << 16))[features % 2]
-        A = sparse_rows(np.sign(some(random, (n, m), dtype)), iso=features % 3 == 0)
-        Y, Z = (placed(some(random, (k, features), dtype), 4 * (n % 2)) for k in (m, n - 1))
-        start, found = Z if n % 2 else Z[0].copy(), gather.Gather(A, "sum", 2, "fused")
-        assert found.into(Y, Z, start, low=-1, high=1, first=1)
-        assert np.isfinite(Z).all()
-        wide, layer = np.empty((n, m), dtype), dense_layer(some(random, (features, m), dtype))
-        assert found.into(Y, wide, some(random, m, dtype), low=-1, then=layer, most=2)
-        assert dense_product.multiply(layer, Z, dense_product.target(wide[1:], wide[1:]), 2)
-        assert np.isfinite(wide).all()
-
-
-def training(dtype, step):
-    """Run steps: all losses and optimizers, dense layers, layers without edges, and panels."""
-    random = np.random.default_rng(4)
-    rules = [constant(name) for name in ("SGD", "NESTEROV", "ADAM")]
-    forms = product((1, 3, 16, 40, 65, 130), (0.2, 1, 0), (0, 1), rules)
-    for at, (batch, density, loss, kind) in islice(enumerate(forms), 0, None, step):
-        sizes, inputs, layers, AlignedBlock.is_filled = sizes_of(at), 2 * batch + 1, [], False
-        sizes[at // 3 % 2] += 4200 * (at % 20 == 7)  # panels
-        yield f"{sizes}, minibatches of {batch}, density {density}, loss {loss}, rule {kind}"
-        for n, m in pairwise(sizes):
-            edges = np.flatnonzero(random.random(n * m) < density)
-            info, moments = LayerInfo((n, m), len(edges), 1, dtype), [np.zeros(len(edges), dtype)]
-            weights, b = some(random, len(edges), dtype) / 9, some(random, m, dtype)
-            layers.append(TrainableLayer(info, edges, weights, b, 2 * moments, 2 * [0 * b]))
-        rule = steps.UpdateRule(kind, (0.9, 0.99, 1e-8, 0.01, at % 2))
-        run = steps.Steps(layers, batch=batch, loss=loss, rule=rule, nthreads=1 + at % 3)
-        X, y = (some(random, (inputs, sizes[k]), dtype) for k in (0, -1))
-        y = y if loss else random.integers(0, sizes[-1], inputs)
-        given = random.permutation(inputs), y, np.ones(inputs, dtype), np.full((3, 3), 0.01)
-        assert run.run(placed(X, at), *given).steps == 3  # with finite losses and gradients
-
-
-def called_alone(team, threads, function, *given, all_needed):
-    if all_needed:
-        CALL(team, threads, function, *given, all_needed=True)
-    else:
-        function(*given, ALONE)
-
-
-CALL = _Team.call
-
-
 def drawn_calls(step):
-    """Make the calls of every `step`-th network of drawn.py."""
-    with TemporaryDirectory() as folder:
+    """Make the calls of every `step`-th draw."""
+    tests = Path(__file__).parents[1]
+    sys.path[:0] = [str(tests / "graph"), str(tests / "training")]
+    import test_drawn_training as training  # now that the memory of GraphBLAS is guarded
+    import test_graph_networks as graph
+
+    with TemporaryDirectory() as name:
         for seed in range(0, 96, step):
-            yield f"{len([*drawn.check(seed, Path(folder))])} calls of draw {seed}"
+            folder = Path(name)
+            yield f"{len([*drawn.check(seed, folder)])} calls of draw {seed}"
             yield f"bits of draw {seed}, not all of them 0: {drawn.check_bits(seed)}"
+            yield f"graph {seed}: {graph.drawn_call(seed, folder)}"
+            yield f"training {seed}: {training.check(seed)}"
 
 
-def main(library, dtype, group, place, step):
+def main(folder, place, step):
     guard = None if place == "anywhere" else Guard(at_start=place == "start")
     AlignedBlock.__init__, AlignedBlock.scratch = make_block, property(lambda self: self._scratch)
-    if group == "drawn_calls":
-        AlignedBlock.is_filled, loading.FOLDER = True, Path(library)
-        if guard:
-            separate_blocks(guard)
-            guard.of_c([loading.library(each) for each in ("float32", "float64")])
-        cases = drawn_calls(int(step))
-    else:
-        functions = loading.Functions(Path(library), dtype)
-        loading.functions = dense_product.functions = lambda _: functions
-        graphblas.of_any_processor = lambda _: functions
-        costs.panel_rows = lambda edges, nrows, ncols: min(nrows, 50)
-        _Job.begin = lambda *_: True
-        _Team.call = called_alone  # but none helps
-        cases = globals()[group](np.dtype(dtype), int(step))
-    for k, name in enumerate(cases):
+    AlignedBlock.is_filled, loading.FOLDER = True, Path(folder)
+    if guard:
+        separate_blocks(guard)
+        guard.of_c([loading.library(each) for each in ("float32", "float64")])
+    for k, name in enumerate(drawn_calls(int(step))):
         os.write(1, f"{k} {name}\n".encode())
         assert not guard or not guard.faults, guard.faults
     os.write(1, b"done\n")
