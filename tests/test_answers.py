@@ -5,34 +5,9 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 import gbdnn
 from gbdnn import errors
-
-few = st.sampled_from([-2.0, -1.0, 0.0, 0.0, 0.0, 1.0, 2.0])
-small = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 5)), elements=few)
-
-
-@given(small)
-def test_categories_are_the_rows_with_an_entry(A):
-    Y = gb.Matrix.from_dense(A, missing_value=0)
-    found = gbdnn.categories(Y)
-    assert found.dtype == np.int64
-    assert found.tolist() == [i for i in range(len(A)) if any(A[i])]
-
-
-@settings(max_examples=50)
-@given(small, st.sampled_from([np.float32, np.float64]))
-@example(np.array([[-2.0, -1.0], [0.0, -1.0], [-1.0, 0.0]]), np.float32)  # a row of negatives
-def test_argmax_is_numpys(A, dtype):
-    A = A.astype(dtype)
-    for Y in (gb.Matrix.from_dense(A, missing_value=0), sp.csr_array(A)):  # a bitmap and rows
-        found = gbdnn.argmax(Y)
-        assert (found.dtype, found.shape) == (np.int64, (len(A),))
-        assert found.tolist() == [int(np.argmax(row)) for row in A]
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
@@ -61,20 +36,6 @@ def test_argmax_of_dense_matrices(kind):
     Y[3, 2] = np.nan
     with pytest.raises(errors.ArgumentError, match="Y: contains nan"):
         gbdnn.argmax(Y)
-
-
-@pytest.mark.parametrize("nrows", [0, 1, 25])
-def test_of_a_store(nrows, tmp_path):
-    pytest.importorskip("safetensors")
-    random = np.random.default_rng(nrows)
-    Y = random.integers(-3, 3, (nrows, 4)) * (random.random((nrows, 4)) < 0.4)
-    Y[2:3] = [-3, -1, -2, -1]  # no value of 0
-    gbdnn.io.write_features(Y.astype("f4"), tmp_path / "Y")
-    stored = gbdnn.io.open_features(tmp_path / "Y")
-    for rows in (stored, stored[1:]):
-        dense = Y if rows is stored else Y[1:]
-        assert gbdnn.argmax(rows).tolist() == np.argmax(dense, axis=1).tolist()
-        assert gbdnn.categories(rows).tolist() == np.flatnonzero(dense.any(axis=1)).tolist()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from networks import converging
-from patches import narrow
 
 import gbdnn
 from gbdnn import errors
@@ -25,25 +24,6 @@ def slices(request, monkeypatch):
     """Nanoseconds after which the caller's thread returns to Python while helpers go on."""
     monkeypatch.setattr(fused_run, "SLICE", request.param)
     return request.param
-
-
-@THREADS
-def test_records_of_a_log_that_grows(nthreads, slices, monkeypatch):
-    narrow(monkeypatch)
-    watch = fused_run.CompiledRun.watch
-    monkeypatch.setattr(fused_run.CompiledRun, "watch", lambda run, counts: watch(run, counts, 64))
-    net, X = converging()
-    tables = []
-    for threads in (1, nthreads):
-        records = []
-        gbdnn.infer(
-            net, X, engine="fused", deduplicate=False, nthreads=threads, callback=records.append
-        )
-        tables.append(gbdnn.per_layer(records))
-    for name in ("inputs", "alive", "distinct", "entries"):
-        np.testing.assert_array_equal(tables[0][name][:1], tables[1][name][:1])
-        if name != "inputs":  # of blocks; the dead are dropped where it saves time
-            np.testing.assert_array_equal(tables[0][name], tables[1][name])
 
 
 @THREADS

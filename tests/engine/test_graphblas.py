@@ -1,7 +1,6 @@
 """The engine of GraphBLAS's own kernels, which needs no compiled kernels."""
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from shell import python
 
@@ -71,14 +70,6 @@ def test_without_compiled_kernels():
     done = python(WITHOUT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("no compiled kernels for this processor")
-
-
-@pytest.mark.parametrize("engine", ["graphblas", "sparse", "full", "fused", "auto"])
-def test_a_compiled_network_of_every_engine(engine):
-    W, X = np.array([[0.5, 0.0], [1.0, -1.0]]), np.array([[2.0, 0.5], [0.0, 3.0]])
-    run = gbdnn.compile([W], bias=-0.25, clip=1, dtype="FP32", nthreads=1, engine=engine)
-    np.testing.assert_array_equal(run(X), np.float32(np.clip(X @ W - 0.25, 0, 1)), strict=True)
-    assert ("engine=" in repr(run)) == (engine != "auto")
 
 
 def test_graphblas_takes_both_kernels():

@@ -5,12 +5,8 @@ import tracemalloc
 import graphblas as gb
 import numpy as np
 import pytest
-from networks import converging
-from patches import narrow
 
 import gbdnn
-from gbdnn.arrays import answer, sparse_rows
-from gbdnn.engine import graphblas_run
 from gbdnn.kernels import costs
 from gbdnn.runtime.machine import machine
 
@@ -38,34 +34,6 @@ def test_an_input_may_need_the_memory_of_all_threads(nthreads, monkeypatch):
     given, net = gb.Matrix.from_dense(X, missing_value=0), [np.eye(40, dtype="f4")]
     Y = gbdnn.infer(net, given, engine="sparse", memory=8 * 12 * 40, nthreads=nthreads)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
-
-
-@pytest.mark.parametrize("nthreads", [1, 3, 8])
-@pytest.mark.parametrize("deduplicate", [False, True])
-def test_large_answers_are_copied_as_they_arrive_and_stacked_by_threads(
-    nthreads, deduplicate, monkeypatch
-):
-    narrow(monkeypatch)
-    net, X = converging()
-    given = gb.Matrix.from_dense(X, missing_value=0)
-    options = {"engine": "full", "nthreads": nthreads, "deduplicate": deduplicate}
-    options["memory"] = 200_000
-    expected = gbdnn.infer(net, given, **options)
-    monkeypatch.setattr(graphblas_run, "_LEAST_HELD", 1)
-    monkeypatch.setattr(answer, "dense_pays", lambda *_: False)
-    monkeypatch.setattr(answer, "_LEAST", 20_000)
-    monkeypatch.setattr(sparse_rows, "_SHARED", 1)
-    monkeypatch.setattr(sparse_rows, "_COPIERS", 2)
-    mapped, share, copies, queues = answer._mapped, sparse_rows.share, [], []
-    monkeypatch.setattr(answer, "_mapped", lambda *of: copies.append(of) or mapped(*of))
-    monkeypatch.setattr(
-        sparse_rows, "share",
-        lambda n, queue, work: (queues.append((n, len(queue))), share(n, queue, work)),
-    )  # fmt: skip
-    assert gbdnn.infer(net, given, **options).isequal(expected)
-    assert copies or deduplicate
-    assert {n for n, _ in queues} == {min(nthreads, 2)}
-    assert queues[-1][1] > 1
 
 
 WIDE = gb.Matrix.from_coo(np.arange(20), np.arange(20), 1.0, nrows=20, ncols=30_000, dtype="FP32")

@@ -267,7 +267,15 @@ def _way(draw, options):
 
 
 def _infer(net, X, options, folder):
-    return dense(gbdnn.infer(net, X, **options))
+    Y = gbdnn.infer(net, X, **options)
+    return _labelled(Y, dense(Y))
+
+
+def _labelled(Y, found):
+    """Return the values of an answer, whose categories and labels are those of NumPy."""
+    assert gbdnn.categories(Y).tolist() == np.flatnonzero(found.any(axis=1)).tolist()
+    assert gbdnn.argmax(Y).tolist() == found.argmax(axis=1).tolist()
+    return found
 
 
 def _batches(net, X, options, folder):
@@ -294,7 +302,7 @@ def _store(net, X, options, folder):
     stored = io.open_features(folder / "X")
     lazy = gbdnn.load(folder / "net", lazy=True)
     Y = gbdnn.infer_to_store(lazy, stored, folder / "Y", batch_size=100, **options)
-    return dense(Y.matrix())
+    return _labelled(Y, dense(Y.matrix()))
 
 
 _WAYS = {

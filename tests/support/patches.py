@@ -1,5 +1,7 @@
 """Other choices of the engine: functions that change them by a monkeypatch of pytest."""
 
+from gbdnn.arrays import answer, sparse_rows
+from gbdnn.engine import graphblas_run
 from gbdnn.kernels import costs, fused_run, parts
 from gbdnn.runtime import machine as machine_module
 
@@ -35,10 +37,17 @@ def uncompiled(patch):
 
 
 def divided(patch):
-    """Threads share small blocks and few rows; compiled code returns to Python often."""
+    """Threads share little work; compiled code returns often; buffers are small."""
     for name in ("HAND_OVER", "SHARE", "PART"):
         patch.setattr(costs, name, 1e-9)
     patch.setattr(costs, "PART_ROWS", 10)
     patch.setattr(costs, "panel_rows", lambda _edges, nrows, _ncols: min(50, nrows))
     patch.setattr(fused_run, "SLICE", 1000)
     patch.setattr(parts, "_SLICE", 0)
+    watch = fused_run.CompiledRun.watch
+    patch.setattr(fused_run.CompiledRun, "watch", lambda run, counts: watch(run, counts, 64))
+    for module, name, value in (
+        (graphblas_run, "_LEAST_HELD", 1), (answer, "_LEAST", 20_000),
+        (sparse_rows, "_SHARED", 1), (sparse_rows, "_COPIERS", 2),
+    ):  # fmt: skip
+        patch.setattr(module, name, value)
