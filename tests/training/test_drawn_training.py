@@ -1,16 +1,24 @@
 """Whole runs of training, drawn at random, against formulas of PyTorch's optimizers in NumPy."""
 
 import os
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from drawn import FORMS
-from training_cases import data, network, oracle, orders
+from training_cases import data, network, oracle, orders, same_bits
 
 import gbdnn
 from gbdnn import errors, training
 
 SIZES = (1, 2, 5, 8, 15, 16, 17, 37, 64, 130)
+
+
+RULES = [
+    [training.GroupLasso(1e-4), training.SET(every=2)], training.RigL(0.4, every=2),
+    training.MagnitudePruning(0.6, every=2),
+    training.MagnitudePruning(0.1, every=2, scope="layer"),
+]  # fmt: skip
 
 
 def optimizer(random):
@@ -53,15 +61,19 @@ def check(seed):
             found.append(expected.step(X[i], y[i], of_all[i]))
         losses.append(np.concatenate(found).mean())
     given = FORMS[random.integers(len(FORMS))][1]
+    options = {"sample_weight": weights, "epochs": epochs, "batch_size": batch, "seed": seed}
+    options |= {"optimizer": made, "schedule": training.Constant()}
     try:
-        run = gbdnn.train(
-            net, given(X), y, sample_weight=weights, epochs=epochs, batch_size=batch, seed=seed,
-            optimizer=made, schedule=training.Constant(), nthreads=int(random.choice([1, 3, 8])),
-        )  # fmt: skip
+        run, other = (gbdnn.train(net, given(X), y, nthreads=n, **options) for n in (1, 3))
     except errors.DivergenceError:  # all outputs have become equal
         return False
 
     told = f"seed {seed}: {sizes}, {dtype}, {inputs} inputs in {batch}, {made}, clip {clip}"
+    assert same_bits(run, other), told
+    with suppress(errors.DivergenceError):
+        options["adjustments"] = RULES[random.integers(len(RULES))]
+        ruled = [gbdnn.train(net, X, y, nthreads=n, **options) for n in (1, 3, 8)]
+        assert all(same_bits(ruled[0], each) for each in ruled[1:]), (told, options)
     # Adam divides by the root of a small gradient's square: FP32's rounding is magnified.
     rough = 5e-3 if known["optimizer"] == "adam" else 1e-4
     within = 1e-9 if dtype == "FP64" else rough

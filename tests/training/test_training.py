@@ -238,36 +238,6 @@ def test_a_layer_without_edges_cannot_be_pruned():
 # -- bits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
-@pytest.mark.parametrize(
-    ("sizes", "density"),
-    [((70, 90, 60, 10), 0.1), ((70, 90, 60, 10), 1.0), ((30, 4500, 20, 4), 0.8)],
-)
-@pytest.mark.parametrize(
-    "optimizer",
-    [training.SGD(), training.SGD(clip_norm=0.05), training.Adam()],
-    ids=["sgd", "clipped", "adam"],
-)
-@pytest.mark.parametrize(
-    "rules",
-    [
-        [training.GroupLasso(1e-4), training.SET(every=2)],
-        training.RigL(0.4, every=2),
-        training.MagnitudePruning(0.6, every=2),
-        training.MagnitudePruning(0.1, every=2, scope="layer"),
-    ],
-    ids=["lasso and SET", "RigL", "pruning", "pruning of each layer"],
-)
-def test_bits_do_not_depend_on_threads(sizes, density, optimizer, rules, dtype):
-    net = network(sizes, density, dtype)
-    X, y = data(net, 300)
-    options = {"epochs": 3, "batch_size": 100, "optimizer": optimizer, "adjustments": rules}
-    runs = [gbdnn.train(net, X, y, nthreads=n, **options) for n in (1, 2, 3, 8)]
-    assert all(same_bits(run, runs[0]) for run in runs[1:])
-    assert not same_bits(gbdnn.train(net, X, y, seed=1, **options), runs[0])
-
-
 @pytest.mark.parametrize("rows", [1, 40, 64, 1000])
 def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path, monkeypatch):
     net = network((24, 30, 5), 0.3, "FP32")
