@@ -69,20 +69,10 @@ def test_one_round_has_no_interval():
     of = study()
     of = replace(of, runs=[run for run in of.runs if not run.round])
     assert row(of, "fused", 2)["seconds_low"] is None
-    assert repr(of).splitlines()[2].split() == [
-        "fused", "strong", "1", "0.088", "1", "1", "0.90", "1.00",
-    ]  # fmt: skip
     assert "cover the median" not in repr(of)
     assert of.conclusions == ["1 round: conclusions need 6 or more."]
     pytest.importorskip("matplotlib")
     assert of.plot().get_xlabel() == "threads"
-
-
-def test_fewer_than_six_rounds_support_no_conclusions():
-    of = study()
-    for rounds, more in ((5, ["5 rounds: conclusions need 6 or more."]), (6, None)):
-        some = replace(of, runs=[run for run in of.runs if run.round < rounds])
-        assert (some.conclusions == more) is (more is not None)
 
 
 @pytest.mark.parametrize("program", ["fused", "LAGraph's calls"])
@@ -259,13 +249,6 @@ def test_short_calls_are_named():
     wanted = "Waking threads is a part of calls below 20 ms: fused."
     assert wanted in Scaling(runs, machine=MACHINE).conclusions
     assert wanted not in of.conclusions
-
-
-def test_json_keeps_a_study():
-    of = study()
-    found = json.loads(json.dumps(of.as_json()))
-    assert Scaling.from_json(found) == Scaling.from_json({"scaling": found, "net": 1}) == of
-    assert found["rows"] == of.rows
 
 
 def test_tables():

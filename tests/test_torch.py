@@ -452,13 +452,6 @@ def test_the_model_is_not_changed():
     stepped("SGD")(model)
 
 
-def test_dropout_and_batch_norm_are_those_of_evaluation():
-    model = sparse(nn.Sequential(linear(), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Dropout(), Block()))
-    model.append(nn.Dropout()).train()
-    fast = gt.accelerate(model)
-    equal(fast(inputs()), model.eval().requires_grad_(False)(inputs()))
-
-
 # -- chains
 
 

@@ -15,7 +15,6 @@ from unittest import mock
 import graphblas as gb
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import shell
 from conftest import network
 from launch import mpiexec
@@ -177,19 +176,11 @@ def test_equal_answers_of_a_pool_of_mpi(pool, answer, tmp_path):
 
 
 @pytest.mark.parametrize("order", ["given", "hashed"])
-@pytest.mark.parametrize("kind", ["stored", "slice", "matrix", "array", "scipy"])
-def test_kinds_of_features(net, X, answer, order, kind):
-    features = {
-        "stored": lambda: X, "slice": lambda: X[:9000], "matrix": X.matrix,
-        "array": lambda: CASE.X.astype("f4"), "scipy": lambda: sp.csr_array(CASE.X.astype("f4")),
-    }[kind]()  # fmt: skip
+def test_records_of_batches(net, X, answer, order):
     records = []
     workers = Workers(Pickling(), order=order, callback=records.append)
-    Y = gbdnn.infer(net, features, executor=workers, engine="full")
-    if kind == "array":
-        np.testing.assert_array_equal(Y.to_dense(fill_value=0), answer.to_dense(fill_value=0))
-    else:
-        assert Y.isequal(answer)
+    Y = gbdnn.infer(net, X, executor=workers, engine="full")
+    assert Y.isequal(answer)
     assert sorted(each.batch for each in records) == [0, 1, 2, 3]
     assert [each.done for each in records] == [1, 2, 3, 4]
     assert all((each.inputs, each.batches) == (2250, 4) for each in records)
@@ -245,15 +236,6 @@ def test_threads_keep_nothing(folder):
         del net, X
         gc.collect()
         assert [ref() for ref in kept] == [None, None]
-
-
-@pytest.mark.parametrize("order", ["given", "hashed"])
-def test_no_inputs(net, tmp_path, order):
-    empty = np.zeros((0, 48), "f4")
-    with ThreadPoolExecutor(2) as pool:
-        Y = gbdnn.infer(net, empty, executor=Workers(pool, order=order))
-        assert Y.shape == (0, 32)
-        assert gbdnn.infer_to_store(net, empty, tmp_path / "Y", executor=pool).shape == (0, 32)
 
 
 # Bytes and batches.

@@ -262,7 +262,7 @@ def _way(draw, options):
     if options.get("callback") or options["engine"] == "lagraph":
         ways = ["infer"]
     if draw.X.shape[0] == 0:
-        ways = ["infer", "compile"]
+        ways = ["infer", "compile", "executor"]
     return str(draw.random.choice(ways))
 
 

@@ -20,7 +20,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from gbdnn.sklearn import SparseClassifier, SparseRegressor
-from gbdnn.training import SGD, Adam, Constant
+from gbdnn.training import SGD, Constant
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer . has .* edges per neuron")  # few are enough
 DIGITS = load_digits()
@@ -282,21 +282,6 @@ def test_fitted_with_dense_features_and_given_sparse_ones(kind, dtype):
         )
 
 
-def test_weight_decay_schedule_and_callback():
-    seen = []
-    model = SparseClassifier(**SMALL, epochs=3, batch_size=64).set_params(
-        weight_decay=0.1, schedule=Constant(), callback=lambda now: seen.append(now.network.edges)
-    )
-    model.fit(X, Y)
-    assert seen == [model.network_.edges] * 3
-    net = gbdnn.training.erdos_renyi([64, 128, 10], 0.3, seed=model.run_.seed)
-    expected = gbdnn.train(
-        net, model.scaler_.transform(X), Y, epochs=3, batch_size=64,
-        optimizer=Adam(0.01, weight_decay=0.1), schedule=Constant(), seed=model.run_.seed,
-    )  # fmt: skip
-    assert model.run_.network.isequal(expected.network)
-
-
 @BOTH
 def test_every_storage_of_a_matrix_gives_the_same(kind):
     features, y = np.round(X[:200] * 16), Y[:200]
@@ -314,11 +299,6 @@ def test_every_storage_of_a_matrix_gives_the_same(kind):
         assert np.array_equal(model.predict(given), expected.predict(features))
     for part in ("data", "indices", "indptr"):
         assert np.array_equal(getattr(before, part), getattr(given, part))
-    dense, wide = np.random.default_rng(0).random((200, 64)), np.zeros((400, 128))
-    wide[::2, ::2] = dense
-    expected = kind(**TINY).fit(dense, y)
-    for other in (np.asfortranarray(dense), wide[::2, ::2], dense.tolist()):
-        assert kind(**TINY).fit(other, y).network_.isequal(expected.network_)
 
 
 def test_the_default_density_of_a_classifier_follows_the_sizes():
