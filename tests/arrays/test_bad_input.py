@@ -27,13 +27,6 @@ def test_layers_that_do_not_fit():
         lambda: infer([W, np.eye(4)], X))  # fmt: skip
 
 
-def test_features_of_the_wrong_width():
-    bad(ValueError, r"features are 2 x 5, but layer 0 is 3 x 3; pass features with 3 columns",
-        lambda: infer([W], np.ones((2, 5))))  # fmt: skip
-    bad(ValueError, "pass features with 3 columns, such as the transpose$",
-        lambda: infer([W], np.ones((3, 5))))  # fmt: skip
-
-
 def test_a_generator_of_batches():
     bad(TypeError, r"not generator; pass batches to gbdnn\.infer_batches or gbdnn\.io\.",
         lambda: infer([W], (W for _ in range(2))))  # fmt: skip
@@ -208,17 +201,6 @@ def test_masked_arrays():
         lambda: infer([W], X, bias=masked[0][:1]))  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("bias", "error"),
-    [
-        ([1, [2, 3], 4], TypeError), (gb.Matrix.from_dense(W), ValueError),
-        (sp.csr_array(W), TypeError), (None, TypeError), (10**400, ValueError),
-    ],
-)  # fmt: skip
-def test_bias_of_no_use(bias, error):
-    bad(error, "bias( must|:)", lambda: Layer(W, bias))
-
-
 def test_numbers_of_any_size():
     assert Layer(W, 10**30).bias == 1e30
     bad(ValueError, "clip: an integer of 1329 bits", lambda: Layer(W, clip=10**400))
@@ -253,18 +235,6 @@ def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
     for layers, features, name in (([A], A | A, "features"), ([A | A], A, "layer 0: weights")):
         bad(TypeError, f"{name} must be .* a monoid or semiring",
             lambda layers=layers, features=features: infer(layers, features))  # fmt: skip
-
-
-@pytest.mark.parametrize("make", [np.array, sp.csr_array, gb.Matrix.from_dense])
-@pytest.mark.parametrize(("dtype", "bits"), [("FP32", 24), ("FP64", 53)])
-def test_integers_that_the_dtype_rounds(dtype, bits, make):
-    exact = np.array([[1 << bits, 1], [1, -(1 << bits)]])
-    rounded = exact * 2 + 1
-    assert infer([make(exact)], np.eye(2), dtype=dtype, last_activation="identity").nvals == 4
-    bad(ValueError, rf"above 2\*\*{bits} and may not be exact in {dtype}",
-        lambda: infer([make(rounded)], np.eye(2), dtype=dtype))  # fmt: skip
-    bad(ValueError, rf"features: .* is above 2\*\*{bits}",
-        lambda: infer([np.eye(2)], make(rounded), dtype=dtype))  # fmt: skip
 
 
 def test_batches_decide_the_dtype_of_integers_as_features_do():
