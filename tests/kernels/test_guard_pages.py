@@ -17,7 +17,7 @@ ROOT, TEXT = Path(__file__).parents[2], {"capture_output": True, "text": True}
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is mapped as on Linux")
 @pytest.mark.parametrize("place", ["end", "start"])
-@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_access_outside_of_memory(step, place):
     """A page that cannot be read follows, or precedes, each array, block and what C allocates."""
     compute(loading.FOLDER, place, step)
