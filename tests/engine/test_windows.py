@@ -168,3 +168,10 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, at, mo
                 gbdnn.infer(
                     given, X, engine=engine, nthreads=nthreads, memory=1 << 20, callback=callback
                 )
+
+
+def test_records_of_more_layers_than_given():
+    stats = []
+    gbdnn.infer([np.eye(2)] * 2, np.eye(2), callback=stats.append)
+    with pytest.raises(errors.ArgumentError, match="layer"):
+        gbdnn.per_layer(stats, layers=1)
