@@ -236,7 +236,7 @@ def test_numbers_in_sentences(docs):
         for each in waiting(policy, "sparse", "full", "fused")
     ]
     in_pages(f"take {lagraph:.2f} of the time under `passive`", "scaling")
-    in_pages(f"on the policy ({min(times):.2f} to {max(times):.2f} of the time)", "scaling")
+    in_pages(f"depend on it ({min(times):.2f} to {max(times):.2f} of the time)", "scaling")
     rules = {(cell["density"], cell["rule"]): cell["accuracy"]
              for cell in tables.read("training-accuracy")["cells"]}  # fmt: skip
     lower = [f"{rules[100, 'fixed'] - rules[each]:.1f}"
