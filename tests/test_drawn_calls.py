@@ -18,7 +18,7 @@ pytest.importorskip("safetensors")
 import drawn
 
 ROOT = Path(__file__).parents[1]
-QUICK, PARTS, MANY = 160, 4, 3000
+QUICK, PARTS, MANY = 112, 4, 3000
 # Kernels of training and of graphs, and what builds the compiled ones.
 OTHERS = ("build", "dense_product", "gather", "ranges", "steps", "trainable")
 
@@ -31,7 +31,7 @@ def test_answers_are_those_of_the_oracle(part, tmp_path):
     assert deaths.count(3) > 0, "inputs of no draw die in many layers while others live"
 
 
-@pytest.mark.parametrize("count", [80, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [60, pytest.param(5000, marks=pytest.mark.slow)])
 def test_an_answer_has_the_same_bits_however_it_is_divided(count):
     """With the first seed in GBDNN_SEED, or 0."""
     first = int(os.environ.get("GBDNN_SEED", "0"))
