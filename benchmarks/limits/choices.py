@@ -275,7 +275,7 @@ def dense(quick: bool) -> Timed:
 
 def single(quick: bool) -> Timed:
     """Yield the same for one input, in and beyond the caches."""
-    for neurons, count in ((128, 4),) if quick else ((512, 4), (1024, 2), (4096, 2)):
+    for neurons, count in ((128, 4),) if quick else ((512, 2), (512, 4), (1024, 2), (4096, 2)):
         for density in (0.1, 0.15, 0.2, 0.3, 0.4, 0.5):
             layers = layers_of(neurons, density, count)
             calls = {
