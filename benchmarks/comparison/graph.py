@@ -88,7 +88,8 @@ def compare(
         sp.save_npz(folder / "A.npz", sp.csr_array(A), compressed=False)
         arguments = (folder, what, features, nthreads)
         with PROGRAMS.started(("gbdnn", *names), found, *arguments, **limits) as able:
-            turns = in_turn({name: each.ask for name, each in able.items()}, rounds, pause=_PAUSE)
+            calls = {name: each.ask for name, each in able.items()}
+            turns = in_turn(calls, rounds, pause=_PAUSE, twice=True)
         rows = {name: np.load(folder / f"{name}.npy") for name in able}
     for name, Y in rows.items():
         error = np.abs(Y - rows["gbdnn"]).max() / np.abs(rows["gbdnn"]).max()

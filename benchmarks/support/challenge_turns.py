@@ -67,5 +67,5 @@ def interleaved(
         return {key: partial(once, *key) for key in product(able, counts)}
 
     in_turn(calls([max(counts)]), 0, pause=PAUSE, told=note)
-    in_turn(calls(counts), rounds, warm=0, pause=PAUSE, told=note)
+    in_turn(calls(counts), rounds, warm=0, pause=PAUSE, twice=True, told=note)
     return runs

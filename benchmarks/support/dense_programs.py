@@ -281,8 +281,12 @@ def timed_calls(
     at_least: float,
     before: Callable[[], object] = lambda: None,
 ) -> tuple[dict[str, Any], Any]:
-    """Return the seconds of calls, each after a call of `before`, and a result."""
+    """Return the seconds of calls, each after a call of `before`, and a result.
+
+    The first call is not timed: see `twice` of `turns.in_turn`.
+    """
     taken: list[float] = []
+    run(x)
     while True:
         before()
         began = perf_counter()
