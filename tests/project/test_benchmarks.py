@@ -133,12 +133,13 @@ def test_clocks_of_virtual_threads(threads, monkeypatch):
     X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:500], 1024)
     for deduplicate in (True, False):
         options = {"engine": "fused", "deduplicate": deduplicate, "nthreads": threads}
-        with virtual_cores.virtual(threads) as clocks:
+        with virtual_cores.virtual(threads) as calls:
             Y = gbdnn.infer(net, X, **options)
         assert Y.isequal(gbdnn.infer(net, X, **options))
-        pieces, serial, waits = clocks.spent.sum(axis=0)
-        assert len(set(clocks.clocks)) == 1
-        np.testing.assert_allclose(clocks.clocks.sum(), pieces + threads * serial + waits)
+        clocks, spent = virtual_cores.played(np.concatenate(calls.times), threads)
+        pieces, serial, waits = spent.sum(axis=0)
+        assert len(set(clocks)) == 1
+        np.testing.assert_allclose(clocks.sum(), pieces + threads * serial + waits)
         assert (waits == 0) == (threads == 1)
 
 
@@ -152,7 +153,19 @@ def test_virtual_threads_of_graphblas_take_parts(threads, engine, monkeypatch):
     X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:500], 1024)
     for deduplicate in (True, False):
         options = {"engine": engine, "deduplicate": deduplicate, "nthreads": threads}
-        with virtual_cores.virtual(threads) as clocks:
+        with virtual_cores.virtual(threads) as calls:
             Y = gbdnn.infer(net, X, **options)
         assert Y.isequal(gbdnn.infer(net, X, **options))
-        assert clocks.clocks.min() == clocks.clocks.max() > 0
+        clocks, _ = virtual_cores.played(np.concatenate(calls.times), threads)
+        assert clocks.min() == clocks.max() > 0
+
+
+def test_the_clocks_of_known_pieces(monkeypatch):
+    """Two threads: 5, and 2 and 2; then a piece on one. A phase costs 1250 ns and serial parts."""
+    monkeypatch.syspath_prepend(BENCHMARKS / "scale")
+    virtual_cores = importlib.import_module("virtual_cores")
+    times = np.array([(0, 5), (0, 2), (0, 2), (-7, 3), (4, 6), (-3, 0)])
+    clocks, spent = virtual_cores.played(times, 2)
+    assert clocks.tolist() == [5 + 3 + 6 + 2 * 1250] * 2
+    assert spent[0].tolist() == [9, 3 + 1250, 1]
+    assert spent[4].tolist() == [6, 1250, 6]

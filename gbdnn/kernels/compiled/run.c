@@ -23,7 +23,9 @@ of time, so that Python sees signals while helpers go on. */
 
 enum { LOOKS = 2000 };  // of a thread that waits, before it yields
 
-static const double WORTH = 0.75, HAND_OVER = 1250;  // fraction of distinct inputs to merge; ns
+static const double WORTH = 0.75;  // fraction of distinct inputs to merge
+/* In ns: a phase on several threads, each of them, and an edge apart from its multiply-adds. */
+static const double HAND_OVER = 1250, THREAD = 400, EDGE = 0.4;
 
 static int64_t nanoseconds_of(clockid_t clock)
 {
@@ -111,9 +113,9 @@ static int64_t shares_of(const struct run *run, int64_t inputs)
     for (int64_t k = 0; k < last_layer(run) - first_layer(run); k++)
         if (W[k].panels > 1) /* edges sorted by panels cannot be divided */
             return 1;
-    const double work = (double)(W->edges * whole_lines(inputs)) * run->plan->edge_cost;
+    const double work = (double)W->edges * (EDGE + (double)whole_lines(inputs) * run->plan->edge_cost);
     int64_t shares = 1;
-    while (shares < run->threads && (double)((shares + 1) * (shares + 1)) * HAND_OVER <= work)
+    while (work >= 4 * HAND_OVER && shares < run->threads && (double)((shares + 1) * (shares + 1)) * THREAD <= work)
         shares++;
     return run->currents == 1 || run->unused_count > 0 ? shares : 1;
 }
@@ -460,44 +462,30 @@ void leave_run(struct run *run, const struct threads *threads)
     run->is_open = 0;
 }
 
-/* Play all threads on this one: the one with the least clock takes the next piece, and its clock grows
-   by the piece's time. At the end of a phase all clocks are set to the latest one, plus the time of the
-   serial part and of handing over. `clocks` are ns; `spent` has ns of pieces, of serial parts and of
-   waiting, for each phase. */
-int64_t run_virtual(struct run *run, double *clocks, double *spent)
+/* Play all threads on this one, which take pieces in turns, so that each call has the same pieces.
+   `times` are pairs of a phase and ns: of each piece, and after the last one, with the phase minus
+   PHASES, of the serial part. Return the number of pairs, or -1 if there are more than `room`. */
+int64_t run_virtual(struct run *run, int64_t *times, int64_t room)
 {
     const clockid_t clock = CLOCK_THREAD_CPUTIME_ID;
-    const int64_t threads = run->threads;
-    int64_t piece;
+    int64_t piece, count = 0;
     go_on(run);
     if (run->contexts)
         enter(run->contexts);
-    while (run->counters[STATUS] == RUNNING) {
-        int64_t thread = 0;
-        for (int64_t n = 1; n < threads; n++)
-            thread = clocks[n] < clocks[thread] ? n : thread;
+    while (run->counters[STATUS] == RUNNING && count < room - 1) {
         const int64_t phase = run->phase, began = nanoseconds_of(clock);
         if (!take_piece(run, &piece))
             return -1;
-        compute_piece(run, thread, piece);
+        compute_piece(run, piece % run->threads, piece);
         const int64_t completed = nanoseconds_of(clock);
-        clocks[thread] += (double)(completed - began);
-        spent[3 * phase] += (double)(completed - began);
+        times[2 * count] = phase, times[2 * count++ + 1] = completed - began;
         if (!complete_piece(run))
             continue;
         next_phase(run);
-        const double serial = (double)(nanoseconds_of(clock) - completed) + HAND_OVER * (threads > 1);
-        double latest = 0;
-        for (int64_t n = 0; n < threads; n++)
-            latest = clocks[n] > latest ? clocks[n] : latest;
-        for (int64_t n = 0; n < threads; n++) {
-            spent[3 * phase + 2] += latest - clocks[n];
-            clocks[n] = latest + serial;
-        }
-        spent[3 * phase + 1] += serial;
+        times[2 * count] = phase - PHASES, times[2 * count++ + 1] = nanoseconds_of(clock) - completed;
     }
     if (run->contexts)
         leave(run->contexts, 0);
     run->is_told = 1;
-    return run->counters[STATUS];
+    return run->counters[STATUS] == RUNNING ? -1 : count;
 }

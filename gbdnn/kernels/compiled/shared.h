@@ -270,7 +270,7 @@ EXPORT void assist(struct team *team, int64_t number);
 EXPORT int64_t run(struct run *run, const struct threads *threads);
 EXPORT int64_t place_rows(struct run *run, int64_t *ids, int64_t *indptr);
 EXPORT void leave_run(struct run *run, const struct threads *threads);
-EXPORT int64_t run_virtual(struct run *run, double *clocks, double *spent);
+EXPORT int64_t run_virtual(struct run *run, int64_t *times, int64_t room);
 
 EXPORT int64_t from_dense(const real *X, int64_t row_stride, int64_t column_stride,
                           const int64_t *ids, int64_t count, const int64_t *positions, real *Y,
