@@ -46,7 +46,8 @@ class Answer:
     nrows, ncols : int
     dtype : float32 or float64
     dense : bool, default False
-        Whether rows are written to an array until the first ones are known.
+        Whether rows are written to an array until the first ones are known, whose density then
+        decides. Otherwise rows are sparse until there are enough entries for an array.
     memory : int
         Bytes up to which rows are taken as dense until the first ones are known.
 
@@ -56,7 +57,7 @@ class Answer:
         Activations and mask of the nonzero ones.
     """
 
-    _entries = _elements = 0
+    _entries = 0
     _nbytes = _nbytes_added = 0  # of sparse rows that are copied, and that are not yet
 
     def __init__(
@@ -67,6 +68,8 @@ class Answer:
         self.values: Any = None
         self.present: Any = None
         self._to_array = dense and nrows * ncols * (dtype.itemsize + 1) <= memory
+        self._counts = self._to_array  # the rows until now; otherwise the density of all decides
+        self._elements = 0 if self._counts else nrows * ncols
         self._added: list[SparseRows] = []
         self._copied: list[SparseRows] = []
         self._written: list[np.ndarray] = []
@@ -76,12 +79,12 @@ class Answer:
 
     def add(self, rows: SparseRows) -> None:
         """Add rows, identified by their ids."""
-        if rows.nvals and dense_pays(rows.nrows * rows.ncols, rows.nvals):
+        self.note(rows.nvals, rows.nrows)
+        if self._to_array and dense_pays(rows.nrows * rows.ncols, rows.nvals):
             self._put(rows)
             self._written.append(rows.ids)
         else:
             self._keep(rows)
-        self.note(rows.nvals, rows.nrows)
 
     @property
     def is_array(self) -> bool:
@@ -190,9 +193,15 @@ class Answer:
     def note(self, entries: int, inputs: int) -> None:
         """Add to the numbers of entries and of inputs."""
         with self._lock:
+            self._to_array = self.takes(entries, inputs)
             self._entries += entries
-            self._elements += inputs * self._shape[1]
-            self._to_array = self._entries > 0 and dense_pays(self._elements, self._entries)
+            self._elements += self._counts * inputs * self._shape[1]
+
+    def takes(self, entries: int, inputs: int) -> bool:
+        """Return whether more rows with these entries would be written to arrays."""
+        entries += self._entries
+        elements = self._elements + self._counts * inputs * self._shape[1]
+        return entries > 0 and dense_pays(elements, entries)
 
 
 def matrix_of(values: np.ndarray, *, nthreads: int = 1) -> gb.Matrix:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.sources import dense_pays
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.graphblas import raise_error
@@ -178,12 +177,12 @@ class FusedInputs:
     def _have_memory(self) -> None:
         """Give memory for the rows of blocks that have passed all layers.
 
-        If they are dense, later ones are written to the arrays at once.
+        If the answer is dense, later ones are written to its arrays at once.
         """
         run, ncols = self._run, self._layers[-1].info.ncols
         self.is_whole = self._is_last and not (self._sink.has_rows or run.is_waiting)
         rows = run.answer(ncols, of_blocks=not self.is_whole)
-        if rows.nvals and dense_pays(rows.nrows * ncols, rows.nvals):
+        if rows.nvals and self._sink.takes(rows.nvals, rows.nrows):
             values, present = self._sink.arrays()
             run.set(answer=values, present=present)
             self._sink.wrote(rows.nvals, rows.ids)

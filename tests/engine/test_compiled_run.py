@@ -13,6 +13,7 @@ from networks import converging
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.arrays.answer import Answer
 from gbdnn.engine import compiled_run
 from gbdnn.kernels import fused_run, together
 
@@ -200,3 +201,17 @@ def test_larger_features_after_the_network_was_used():
     gbdnn.infer(net, X, engine="fused")
     with pytest.raises(errors.NonFiniteError):
         gbdnn.infer(net, X * np.float32(1e10), engine="fused")
+
+
+@pytest.mark.parametrize("engine", ["fused", "full", "sparse"])
+def test_few_dense_rows_need_no_array_for_all(engine, monkeypatch):
+    """32 of 1797 inputs have all 1024 activations: 2 % of the answer, which remains sparse."""
+
+    def allocate(self):
+        raise AssertionError("an array of the answer's shape")
+
+    monkeypatch.setattr(Answer, "_allocate", allocate)
+    net = gbdnn.gallery.radixnet(1024, 60)
+    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024)
+    Y = gbdnn.infer(net, X, engine=engine, deduplicate=False, memory="1MiB")
+    assert Y.nvals == 1024 * gbdnn.categories(Y).size > 0
