@@ -26,6 +26,7 @@ from gbdnn.io.store.folder import Reader, unfinished
 from gbdnn.io.store.network import STORE, read_network, write_network
 from gbdnn.io.writing import whole_file, whole_folder
 from gbdnn.model.network import Network, as_network
+from gbdnn.runtime.machine import memory as machine_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,8 +50,8 @@ __all__ = [
 register(STORE, TSV, MATRIX_MARKET, ONNX, TORCH)
 
 _RUN = b'{"__metadata__":{"gbdnn"'
-_SMALL = 1 << 26
-"""Networks of at most this number of bytes are read at once by `load`."""
+_EAGER = 1 / 8
+"""Networks of at most this share of the machine's memory are read at once by `load`."""
 
 
 def load(
@@ -108,8 +109,9 @@ def load(
         Only for onnx: drop a Softmax, LogSoftmax or Sigmoid after the last layer, and everything
         after it.
     lazy : bool, optional
-        Only for stores: whether to read layers on demand. Default: only for networks of more than
-        64 MiB. Workers of an executor read the network from its store in both cases.
+        Only for stores: whether to read layers on demand, at each call of `infer` again. Default:
+        only for networks that need more than an eighth of the machine's memory. Workers of an
+        executor read the network from its store in both cases.
     verify : bool, default True
         Only for stores: whether to verify the checksum of each shard when it is first read. Indices
         and values are always checked.
@@ -180,7 +182,9 @@ def opened(
         raise ArgumentError(f"layers={count}: {path} has only {len(net)} layers")
     net, lazy = net[:count], given.get("lazy")
     if lazy is None:
-        lazy = sum(info.edges * (8 + info.dtype.itemsize) for info in net.infos) > _SMALL
+        needed = sum(info.edges * (8 + info.dtype.itemsize) for info in net.infos)
+        there = machine_memory()
+        lazy = there is not None and needed > _EAGER * there
     net = net if lazy else net.loaded()
     if progress is not None:
         progress(len(net), len(net))

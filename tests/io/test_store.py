@@ -226,10 +226,17 @@ def test_features_are_read_part_by_part(tmp_path, monkeypatch):
         stored.matrix()
 
 
-def test_small_networks_are_loaded_at_once_and_remember_their_store(tmp_path):
+def test_networks_of_an_eighth_of_the_memory_are_loaded_at_once(tmp_path, monkeypatch):
     gbdnn.save(gbdnn.gallery.radixnet(1024, 2), tmp_path)
-    assert gbdnn.load(tmp_path).in_memory
-    assert not gbdnn.load(tmp_path, lazy=True).in_memory
+    needed = 2 * 32768 * (8 + 4)
+    for memory, is_loaded in ((8 * needed, True), (8 * needed - 1, False), (None, True)):
+        monkeypatch.setattr("gbdnn.io.networks.machine_memory", lambda memory=memory: memory)
+        assert gbdnn.load(tmp_path).in_memory == is_loaded
+        assert not gbdnn.load(tmp_path, lazy=True).in_memory
+
+
+def test_loaded_networks_remember_their_store(tmp_path):
+    gbdnn.save(gbdnn.gallery.radixnet(1024, 2), tmp_path)
     read = gbdnn.load(tmp_path, dtype="FP64")[1:]
     for found in (read, read.astype("FP32"), pickle.loads(pickle.dumps(read))):  # noqa: S301
         again = found.source.network()
