@@ -8,7 +8,6 @@ from zlib import crc32
 import machines
 import numpy as np
 import pytest
-from covering import covering
 from hypothesis import settings
 from patches import eager, narrow, reordered, uncompiled
 
@@ -44,25 +43,10 @@ def pytest_sessionstart(session):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the combinations of a `pairwise` test outside a covering array as slow.
-
-    Frameworks may warn.
-    """
-    tests = {}
+    """Frameworks may warn."""
     for item in items:
         if item.get_closest_marker("frameworks"):
             item.add_marker(pytest.mark.filterwarnings("default"), append=False)
-        if item.get_closest_marker("pairwise"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for combinations in tests.values():
-        values = [
-            {name: repr(value) for name, value in item.callspec.params.items()}
-            for item in combinations
-        ]
-        quick = set(covering(values))
-        for k, item in enumerate(combinations):
-            if k not in quick:
-                item.add_marker("slow")
 
 
 @pytest.fixture

@@ -69,35 +69,6 @@ def test_argmax_of_rows_without_entries():
         gbdnn.argmax(Y, dead=-2)
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("nthreads", [1, 3, 8])
-@pytest.mark.parametrize("deduplicate", [False, True, "auto"])
-@pytest.mark.parametrize("engine", ["auto", "fused", "graphblas", "sparse", "full"])
-@pytest.mark.parametrize("inputs", [1, 40, 900])
-@pytest.mark.parametrize("memory", ["512MiB", "200kB"])
-def test_the_format_of_an_answer_depends_on_its_density(
-    memory, inputs, engine, deduplicate, nthreads
-):
-    """Sparse features with a positive bias fill all outputs; some of them are equal inputs."""
-    random = np.random.default_rng(2)
-    X = random.integers(1, 9, (inputs, 40)) * (random.random((inputs, 40)) < 0.04)
-    X[inputs // 2 :: 3] = X[0]
-    W = random.integers(1, 4, (40, 40)) * (random.random((40, 40)) < 0.1) / 8
-    W = W.astype("f4")
-    options = {"engine": engine, "deduplicate": deduplicate, "nthreads": nthreads}
-    options["memory"] = memory  # if it is small, blocks of the fused kernel become rows in turns
-    for bias, formats in ((0.5, {"fullr"}), (-1.5, {"csr", "hypercsr"})):
-        expected = X.astype("f4")
-        for _ in range(3):
-            expected = np.maximum(expected @ W + np.float32(bias), 0)
-        given = gb.Matrix.from_dense(X.astype("f4"), missing_value=0)
-        Y = gbdnn.infer([W] * 3, sp.csr_array(X.astype("f4")), bias=bias, **options)
-        assert Y.isequal(gbdnn.infer([W] * 3, given, bias=bias, **options))
-        np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-5)
-        assert Y.ss.format in formats, bias
-        assert Y.ss.format == gbdnn.infer([W] * 3, X.astype("f4"), bias=bias, **options).ss.format
-
-
 def test_one_input_may_be_a_vector():
     W = np.array([[0.0, 2.0], [1.0, -1.0]])
     x = gb.Vector.from_coo([0], [3.0], size=2)

@@ -9,8 +9,6 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import network
-from oracles import case
 
 import gbdnn
 from gbdnn import errors
@@ -280,30 +278,6 @@ def test_zero_layers_give_the_features_anew(infer, dtype):
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), X.to_dense(fill_value=0))
 
 
-def test_the_calls_of_graphblas_are_fp32():
-    expected = case(3, bias="mixed vector", clip=1.5)
-    X = gb.Matrix.from_dense(expected.X.astype(np.float32), missing_value=0)
-    with gb.Recorder() as recorder:
-        gbdnn.infer(network(expected.layers), X, engine="lagraph")
-    calls = [call for call in recorder.data if re.search("mxm|eWise|select|apply", call)]
-    assert any("GrB_mxm" in call for call in calls)
-    assert not [call for call in calls if "FP64" in call]
-
-
-@pytest.mark.slow
-def test_official_answer(infer, official):
-    from gbdnn.io import read_categories, read_features
-
-    net = gbdnn.load(official, neurons=1024)
-    X = read_features(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
-    truth = read_categories(official / "DNN" / "neuron1024-l120-categories.tsv")
-    assert len(net) == 120
-    memory = {"memory": 9_000_000} if "memory" in infer.keywords else {}
-    Y = infer(net, X, **memory)
-    np.testing.assert_array_equal(gbdnn.categories(Y), truth)
-    assert len(truth) == 19
-
-
 @pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
 def test_a_record_names_the_block_that_goes_through_layers_together(engine):
     """Nothing dies: each block comes to each layer once, as rows or as columns."""
@@ -331,10 +305,3 @@ def test_negative_integers_that_fp32_would_round():
     X = np.array([[-(2**24) - 1, 1]])
     with pytest.raises(errors.ArgumentError, match="-16777217"):
         gbdnn.infer([np.eye(2, dtype="f4")], X, last_activation="identity")
-
-
-def test_a_value_of_a_large_matrix_that_is_not_finite():
-    """Its values are looked at by GraphBLAS."""
-    X = gb.Matrix.from_coo([1, 5], [1, 7], np.float32([1, np.nan]), nrows=300, ncols=300)
-    with pytest.raises(errors.ArgumentError, match="row 5, column 7"):
-        gbdnn.infer([np.eye(300, dtype="f4")], X)

@@ -20,26 +20,6 @@ from gbdnn.kernels import fused_run, together
 THREADS = pytest.mark.parametrize("nthreads", [1, 3, 8])
 
 
-@pytest.fixture(params=[1000, 30_000_000], ids=["short slices", "whole"])
-def slices(request, monkeypatch):
-    """Nanoseconds after which the caller's thread returns to Python while helpers go on."""
-    monkeypatch.setattr(fused_run, "SLICE", request.param)
-    return request.param
-
-
-@THREADS
-def test_the_layer_of_an_overflow_is_named_whichever_thread_finds_it(nthreads, slices):
-    layers = [gbdnn.Layer(1e12 * np.eye(3, dtype="f4"))] * 8
-    X = np.zeros((300, 3), "f4")
-    X[77] = 1
-    for features in (X, sp.csr_array(X)):
-        with pytest.raises(errors.NonFiniteError, match="layer 3"):
-            gbdnn.infer(layers, features, engine="fused", nthreads=nthreads, deduplicate=False)
-    X[77, 1] = np.nan
-    with pytest.raises(errors.ArgumentError, match="contains nan in row 77, column 1"):
-        gbdnn.infer(layers, X, engine="fused", nthreads=nthreads, deduplicate=False)
-
-
 class Interrupted(BaseException):
     pass
 
@@ -79,18 +59,6 @@ def test_an_exception_between_two_slices_ends_the_run(nthreads, monkeypatch):
         signal.signal(signal.SIGUSR1, before)
     assert not together._used
     assert gbdnn.infer(net, X, engine="fused", nthreads=nthreads).isequal(expected)
-
-
-def test_a_callback_that_raises():
-    net, X = converging(1500, 30)
-
-    def fail(_):
-        raise KeyError("stop")
-
-    for nthreads in (1, 3):
-        with pytest.raises(KeyError, match="stop"):
-            gbdnn.infer(net, X, engine="fused", nthreads=nthreads, callback=fail)
-    assert not together._used
 
 
 def test_the_memory_of_a_run_is_freed_at_its_end(monkeypatch):

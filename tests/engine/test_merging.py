@@ -10,24 +10,6 @@ import gbdnn
 ENGINES = pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
 
 
-@ENGINES
-def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
-    narrow(monkeypatch)
-    net, X = converging()
-    live = {}
-    for deduplicate in (False, True):
-        stats = []
-        gbdnn.infer(net, X, engine=engine, deduplicate=deduplicate, callback=stats.append)
-        table = gbdnn.per_layer(stats)
-        live[deduplicate] = table["alive"].tolist()
-        if deduplicate:
-            assert table["distinct"][-1] < 0.2 * table["alive"][-1]
-            assert table["inputs"][-1] < 0.2 * table["alive"][-1]
-        else:
-            assert table["distinct"].tolist() == live[False]
-    assert live[True] == live[False]
-
-
 @pytest.mark.parametrize("engine", ["full", "fused"])
 def test_equal_inputs_in_different_blocks_become_one(engine, monkeypatch):
     narrow(monkeypatch)
@@ -97,16 +79,3 @@ def test_flags(flag, monkeypatch):
     stats = []
     gbdnn.infer(net, X, deduplicate=flag, callback=stats.append)
     assert (gbdnn.per_layer(stats)["distinct"][-1] == 200) == (not flag)
-
-
-@pytest.mark.parametrize("density", [0.3, 1.0])
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_dense_answers_count_the_entries_of_all_equal_inputs(engine, density, monkeypatch):
-    narrow(monkeypatch)
-    rng = np.random.default_rng(0)
-    net = [np.eye(20, dtype="f4")] * 2 + [(rng.random((20, 30)) < density).astype("f4")]
-    X = np.where(rng.random((7, 20)) < 0.2, rng.random((7, 20)), 0).astype("f4")[np.arange(200) % 7]
-    found, expected = (gbdnn.infer(net, X, engine=engine, deduplicate=d) for d in (True, False))
-    assert found.ss.format == expected.ss.format == ("bitmapr" if density < 1 else "fullr")
-    assert found.isequal(expected)
-    assert found.nvals == np.count_nonzero(found.to_dense(fill_value=0))

@@ -22,10 +22,6 @@ from gbdnn.runtime.machine import machine
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
 CASE = case(4, rule="entries", sizes=SIZES, inputs=90, density=0.4, exact=False)
-SPARSE = gb.Matrix.from_dense(CASE.X.astype("f4"), missing_value=0)
-HYPER = gb.Matrix.from_coo([7, 2**40 - 1], [0, 3], 1.0, nrows=2**40, ncols=24, dtype="FP32")
-
-
 def planned(net, X, **options):
     """The plan that a run records, which must be that of `gbdnn.plan` before it."""
     before = gbdnn.plan(net, X, **options)
@@ -33,33 +29,6 @@ def planned(net, X, **options):
         gbdnn.infer(net, X, **options)
     assert progress.plan == before
     return before
-
-
-@pytest.mark.parametrize("nthreads", [1, 3, 8, None])
-@pytest.mark.parametrize("engine", ["auto", "graphblas", "fused", "sparse", "full"])
-@pytest.mark.parametrize("X", [CASE.X, CASE.X[:1], CASE.X[:64], SPARSE, HYPER])
-def test_a_run_follows_its_plan(engine, X, nthreads):
-    plan = planned(network(CASE.layers), X, engine=engine, nthreads=nthreads)
-    assert plan.facts.engine == engine
-    assert plan.kernel == {"auto": "fused", "graphblas": "full"}.get(engine, engine)
-    assert nthreads is None or plan.facts.threads == min(nthreads, machine().cores)
-    assert sum(group.stop - group.first for group in plan.groups) == 9
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"callback": id}, {"deduplicate": True}, {"deduplicate": False}, {"memory": "20kB"},
-        {"bias": 0.5, "bias_rule": "entries"},
-        {"dtype": "FP64", "clip": 2, "last_activation": "identity"},
-    ],
-)  # fmt: skip
-def test_options(options):
-    matrices = [layer.W for layer in CASE.layers]
-    plan = planned(matrices, CASE.X, **options)
-    assert plan.is_single_window == (
-        not {"callback", "bias"} & {*options} and options.get("deduplicate") is not True
-    )
 
 
 def test_the_same_kernels_as_in_the_records():

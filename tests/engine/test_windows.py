@@ -141,35 +141,6 @@ def test_survivors_are_pooled(nthreads, monkeypatch):
 # Errors
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("options", [{}, {"clip": 2.0}])
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(("patches", "at"), [([], 77), ([narrow], 77), ([narrow], 3)])
-def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, at, monkeypatch):
-    """Layer 2 overflows in one input of 90, and hides it: by a clip, or by the ReLU.
-
-    Of a network on disk, one layer is in memory.
-    """
-    for patch in patches:
-        patch(monkeypatch)
-    monkeypatch.setattr("gbdnn.engine.sizes.layer_bytes", lambda _: 1 << 18)
-    big = float(np.finfo(dtype).max) / 8
-    keep, grow = np.eye(3), np.eye(3) * big
-    grow[0, 0] *= sign
-    layers = [gbdnn.Layer(W, dtype=np.dtype(dtype), clip=16.0) for W in (keep, keep)]
-    layers += [gbdnn.Layer(W, dtype=np.dtype(dtype), **options) for W in (grow, keep)]
-    X = np.zeros((90, 3))
-    X[:, 1] = np.arange(1, 91) / 90
-    X[at, 0] = 15.0
-    net = gbdnn.Network(layers)
-    for engine, nthreads in (("fused", 1), ("fused", 3), ("full", 3), ("sparse", 1)):
-        for given, callback in ((net, None), (lazy(net), None), (lazy(net), [].append)):
-            with pytest.raises(errors.NonFiniteError, match="layer 2"):
-                gbdnn.infer(
-                    given, X, engine=engine, nthreads=nthreads, memory=1 << 20, callback=callback
-                )
-
-
 def test_records_of_more_layers_than_given():
     stats = []
     gbdnn.infer([np.eye(2)] * 2, np.eye(2), callback=stats.append)

@@ -3,9 +3,6 @@
 import graphblas as gb
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from conftest import network
-from networks import dying
 from patches import regrouped
 from suitesparse_graphblas import ffi, lib
 
@@ -14,15 +11,6 @@ from gbdnn import errors
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled import graphblas
 from gbdnn.kernels.compiled.record import Record
-
-
-def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
-    layers, X = dying(100, at=39, layers=40, survivors=range(100))
-    net = network(layers)
-    gbdnn.infer(net, X, engine="fused")  # compiled code is loaded
-    kernels = set()
-    gbdnn.infer(net, sp.csr_array(X), callback=lambda each: kernels.add(each.kernel))
-    assert kernels == {"fused"}
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])

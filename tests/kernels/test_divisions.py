@@ -5,16 +5,13 @@ For the machines of `machines.MACHINES`, any number of threads, layer width and 
 
 import numpy as np
 import pytest
-from conftest import network
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import MACHINES, using
-from oracles import Dense
 
 import gbdnn
 from gbdnn import LayerInfo, errors
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed.executors import batches
 from gbdnn.engine import sizes as choice
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
@@ -28,14 +25,6 @@ THREADS = st.sampled_from([1, 2, 3, 5, 8, 17, 64])
 WIDTHS = st.one_of(st.integers(1, 130),
     st.builds(lambda k, by: 2**k + by, st.integers(6, 11), st.integers(-1, 1)))  # fmt: skip
 INPUTS = st.integers(1, 700)
-DENSITIES = st.sampled_from([0.0, 0.03, 0.3, 0.6, 1.0])
-SEEDS = st.integers(0, 9)
-
-
-def some_layer(nrows, ncols, density, seed, *, iso=False):
-    random = np.random.default_rng(seed)
-    W = random.integers(1, 9, (nrows, ncols)) / 8 * (random.random((nrows, ncols)) < density)
-    return Dense(np.sign(W) if iso else W, random.integers(-8, 8, ncols) / 8, activation="relu")
 
 
 def require_division(firsts, sizes, whole):
@@ -44,24 +33,6 @@ def require_division(firsts, sizes, whole):
     assert (np.asarray(sizes) >= 0).all()
     np.testing.assert_array_equal(firsts, np.concatenate(([0], ends[:-1])))
     assert ends[-1] == whole
-
-
-@FULLY
-@given(WIDTHS, DENSITIES, THREADS, SEEDS, st.booleans())
-@example(20, 1.0, 8, 0, False)  # shares of 24 columns
-def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
-    """Some columns have the same rows: each pair of them is in one share."""
-    made = some_layer(11, ncols, density, seed, iso=iso)
-    made.W[:, 1::2] = made.W[:, : ncols // 2 * 2 : 2]
-    layer = network([made])[0]
-    whole = FUSED.prepare(layer, None, None)
-    record = table.shares(whole, count)  # owns the memory
-    shares = [share for share in record.all if share.ncols]
-    is_dense = whole.record.first.dense
-    firsts = np.array([share.places - whole.record.first.places for share in shares])
-    require_division(firsts, [share.ncols for share in shares], ncols)
-    assert sum(share.edges for share in shares) == (11 * ncols if is_dense else layer.edges)
-    assert is_dense or not whole.arrays["pairs"][firsts[firsts > 0] - 1].any()
 
 
 @FULLY
@@ -84,7 +55,7 @@ def test_blocks_of_a_single_window(name, threads, nrows, ncols, inputs, bits, dt
 @FULLY
 @given(NAMES, THREADS, WIDTHS, INPUTS, st.integers(12, 30), st.sampled_from([FUSED, FULL, None]))
 def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
-    facts = choice.NetworkFacts.of(network([some_layer(3, neurons, 0.3, 0)]))
+    facts = choice.NetworkFacts.of(gbdnn.Network([np.ones((3, neurons), "f4")]))
     with using(name):
         try:
             found = choice.sizes(facts, inputs, threads, 1 << bits, kernel)
@@ -101,7 +72,7 @@ def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
 @given(st.lists(WIDTHS, min_size=1, max_size=30), st.integers(12, 24))
 def test_groups_of_layers_of_a_network_on_disk(widths, bits):
     """Two groups take half of the memory."""
-    infos = [network([some_layer(3, n, 0.3, 0)])[0].info for n in widths]
+    infos = [gbdnn.Layer(np.ones((3, n), "f4")).info for n in widths]
     neurons = max(3, *widths)
     facts = choice.NetworkFacts(True, 0, neurons, infos[0].dtype, in_memory=False, infos=infos)
     try:
@@ -130,27 +101,6 @@ def test_widths_of_blocks(name, threads, neurons, inputs, itemsize, each):
         assert -(-inputs // rows) >= min(threads, inputs // costs.NARROWEST)
         rows = costs.panel_rows(each, neurons, 100)
         assert 0 < rows <= neurons
-
-
-@FULLY
-@given(INPUTS, st.integers(1, 200), SEEDS)
-def test_parts_of_rows(nrows, most, seed):
-    degrees = np.random.default_rng(seed).integers(0, 9, nrows)
-    degrees[::2] = degrees[nrows // 2 :] = 0  # empty rows count as well
-    indptr = np.concatenate(([0], np.cumsum(degrees))).astype(np.uint64)
-    rows = SparseRows(indptr, np.zeros(indptr[-1], np.uint64), np.ones(1, "f4"), 1)
-    parts = list(rows.parts(most))
-    np.testing.assert_array_equal(np.concatenate([part.ids for part in parts]), np.arange(nrows))
-    assert all(part.nrows == 1 or max(part.nrows, part.nvals) <= most for part in parts)
-
-
-@FULLY
-@given(st.integers(1, 100_000), THREADS, st.one_of(st.none(), st.integers(1, 5000)))
-def test_batches(inputs, workers, batch):
-    found = batches.cuts(inputs, workers, batch)
-    require_division(found[:-1], np.diff(found), inputs)
-    assert (np.diff(found) > 0).all()
-    assert len(found) == 2 or np.diff(found).min() >= (batch or batches.FEWEST)
 
 
 @pytest.mark.parametrize("neurons", [0, 5, 300])

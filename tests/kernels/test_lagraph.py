@@ -37,6 +37,7 @@ def test_a_layer_is_made_of_graphblas_operations(given, bias, rule, calls):
     gbdnn.infer([layer], np.eye(4), engine="lagraph")  # prepares the layer
     with gb.Recorder() as recorder:
         gbdnn.infer([layer], gb.Matrix.from_dense(np.eye(4, dtype="f4")), engine="lagraph")
+    assert not [line for line in recorder if "FP64" in line]
     names = [line.partition("(")[0].rpartition("_Matrix_")[2] for line in recorder]
     names = [name.removeprefix("GrB_") for name in names]
     wanted = calls.split()

@@ -17,20 +17,3 @@ def test_select_before_the_bias_agrees_at_the_limit(dtype):
         expected = np.where(x == 0, 0, np.maximum(x + b, 0))
         np.testing.assert_array_equal(Y.to_dense(fill_value=0)[0], expected)
         assert Y.nvals == 1
-
-
-@pytest.mark.parametrize(
-    ("x", "w", "b"),
-    [
-        ([3e38, 3e38], [1, 1], -0.5),  # the product is inf
-        ([3e38, 3e38], [-1, -1], -0.5),  # it is -inf, which the select would drop
-        ([3e38, 3e38, 3e38, 3e38], [2, 2, -2, -2], -0.5),  # or NaN
-        ([3e38], [1], 3e38),  # the addition overflows
-        ([3e38], [-1], -3e38),  # of a value that the select would drop
-    ],
-)
-def test_overflow_is_an_error_even_where_the_relu_would_drop_it(x, w, b):
-    weights = np.float32(w)[:, np.newaxis]
-    layer = gbdnn.Layer(weights, b, bias_rule="entries")
-    with pytest.raises(gbdnn.errors.NonFiniteError, match="layer 0"):
-        gbdnn.infer(gbdnn.Network([layer]), np.float32([x]), engine="sparse")

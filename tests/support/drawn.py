@@ -10,12 +10,13 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import graphblas as gb
@@ -28,6 +29,8 @@ from patches import divided, eager, narrow, regrouped, reordered, uncompiled
 
 import gbdnn
 from gbdnn import errors, io
+from gbdnn.arrays.sources import dense_pays
+from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels import costs
 
 ENGINES = ("auto", "fused", "fused", "graphblas", "sparse", "full", "full", "lagraph")
@@ -79,6 +82,7 @@ class Draw:
     living: list[tuple[int, int]]  # inputs with an activation after each layer, and activations
     dtype: str
     random: np.random.Generator
+    scale: float  # all features, biases and clips are multiples of half of it
 
     @classmethod
     def of(cls, seed):
@@ -92,22 +96,27 @@ class Draw:
             layers.append(_layer(random, kind, sizes, k, Y))
             Y = oracles.dense_layer(layers[-1], Y)
             living.append((np.count_nonzero(Y.any(axis=1)), np.count_nonzero(Y)))
-        return cls(layers, X, Y, living, random.choice(["FP32", "FP64"]), random)
+        scale = 2.0 ** (100 * (seed % 8 == 5))  # sums of large features are checked
+        layers = [replace(x, b=x.b * scale, clip=x.clip and x.clip * scale) for x in layers]
+        dtype = random.choice(["FP32", "FP64"])
+        return cls(layers, X * scale, Y * scale, living, dtype, random, scale)
 
     def network(self):
-        """The network, with weights in any form."""
+        """The network, with weights in any form that holds them; its layers may be on disk."""
         layers = []
         for layer in self.layers:
             W = layer.W.astype("f4" if self.dtype == "FP32" else "f8")
-            W = FORMS[self.random.integers(len(FORMS))][1](W)
+            form = FORMS[self.random.integers(len(FORMS))][1]
+            W = W if np.abs(W).max(initial=0) > 2 else form(W)
             options = {"bias_rule": layer.rule, "activation": layer.activation, "clip": layer.clip}
             layers.append(gbdnn.Layer(W, layer.b, **options, dtype=self.dtype))
-        return gbdnn.Network(layers)
+        net = gbdnn.Network(layers)
+        return net if self.random.random() < 0.8 else net.lazy(net.infos, net.__getitem__)
 
     def features(self):
         """The features in any form that holds them exactly, and its name."""
         X, forms = self.X, dict(FORMS) if len(self.X) else dict(FORMS[:4])
-        if len(X) and (np.floor(X) == X).all():
+        if len(X) and (np.floor(X) == X).all() and np.abs(X).max() < 100:
             kind = [np.array, sp.csr_array, gb.Matrix.from_dense][self.random.integers(3)]
             dtype = self.random.choice(["i1", "i2", "i4", "i8"])
             forms["integers"] = lambda X: kind(X.astype(dtype))
@@ -217,7 +226,7 @@ def check(seed, folder):
     layers, up to 3, in which inputs die while others live.
     """
     draw = Draw.of(seed)
-    bound = 2.0**23 if draw.dtype == "FP32" else 2.0**52
+    bound = draw.scale * (2.0**23 if draw.dtype == "FP32" else 2.0**52)
     assert np.abs(draw.expected).max(initial=0) < bound, f"seed {seed}"
     deaths = sum(before > after > 0 for (before, _), (after, _) in itertools.pairwise(draw.living))
     with setting(draw.random) as patches:
@@ -233,28 +242,99 @@ def check(seed, folder):
 def _is_computed(draw, net, X, way, options, folder, told):
     """Make a call; return False if its options are refused."""
     records, before = options.pop("records", None), copy.deepcopy(X)
+    is_planned = way == "infer" and len(draw.X) > 0 and draw.random.random() < 0.3
     try:
-        Y = _WAYS[way](net, X, options, folder)
-    except errors.MissingPackageError:
-        return False
-    except errors.ArgumentError as error:
-        # Forced kernels do not compute all layers, one input needs some memory, and without
-        # compiled code no memory is limited.
-        if any(words in str(error) for words in ("engine", "is too small", "compiled")):
+        with watched(RunProgress()) if is_planned else nullcontext() as progress:
+            Y = _WAYS[way](net, X, options, folder)
+    except errors.GbdnnError as error:
+        if _is_refused(error):
             return False
         raise
     assert np.array_equal(Y, draw.expected), f"{way}, {told}"
     assert same(X, before), told
-    if draw.random.random() < 0.1 and len(draw.X) and "memory" not in options:
-        assert "expected" in str(gbdnn.plan(net, X, **options)), told
+    if is_planned:
+        plan = gbdnn.plan(net, X, **options)
+        assert plan == progress.plan, told
+        assert progress.fraction == 1, told
+        assert "expected" in str(plan) or "memory" in options, told
     if records is not None:
         table = gbdnn.per_layer(records, len(net))
         alive, entries = zip(*draw.living, strict=True)
         assert table["alive"].tolist() == list(alive), told
+        processed = sum(each.inputs * net.infos[each.layer].edges for each in records)
+        assert progress is None or progress.done == processed, told
+        if not options.get("deduplicate"):
+            assert np.array_equal(table["distinct"], alive), told
         # Activations are those of the inputs that were computed.
         is_merged = (table["distinct"] < table["alive"]).any()
         assert is_merged or table["entries"].tolist() == list(entries), told
     return True
+
+
+def _is_refused(error):
+    """Whether a call has options that exclude each other.
+
+    Forced kernels do not compute all layers, one input needs some memory, and without compiled code
+    no memory is limited.
+    """
+    words = "engine", "is too small", "compiled"
+    return any(some in str(error) for some in words) and "overflows" not in str(error)
+
+
+def check_fault(seed, folder):
+    """Draw a call with one value that is not finite, or with a sum that leaves the range.
+
+    Clips and ReLUs hide the sum. Return the layer of the fault, -1 for the features, or None if the
+    draw has no such place or the call's options are refused. The next call computes as before.
+    """
+    draw = Draw.of(seed)
+    random, good, dtype = draw.random, draw.X.copy(), "f4" if draw.dtype == "FP32" else "f8"
+    kind, layer = random.integers(3), draw.layers[0]
+    if not len(good):
+        return None
+    if kind < 2:
+        i, j = map(int, map(random.integers, good.shape))
+        bad = draw.X[i, j] = [3e38, random.choice([np.nan, np.inf, -np.inf])][kind]
+        if kind == 0 and (dtype == "f8" or np.abs(layer.W[j]).max() < 2):
+            return None
+        at, wanted = kind and -1, rf"features: contains {bad}" if kind else "layer 0: Y W"
+    else:
+        at = int(random.integers(len(draw.layers)))
+        spoilt = _overflowing(draw, at, np.finfo(dtype).max)
+        if spoilt is None:
+            return None
+        draw.layers[at], wanted = spoilt, f"layer {at}: Y W"
+    with setting(random):
+        net, (X, form), options = draw.network(), draw.features(), draw.options(draw.layers)
+        options.pop("records", None)
+        way = _way(draw, options)
+        told, call = f"seed {seed}: {way}, {form}, {options}, {wanted}", _WAYS[way]
+        try:
+            call(net, X, options, folder / f"{seed}.bad")
+            raise AssertionError(f"no error, {told}")
+        except errors.GbdnnError as error:
+            if _is_refused(error):
+                return None
+            assert re.search(wanted, str(error)), (told, error)
+        if kind < 2 and way != "store":
+            assert np.array_equal(call(net, good, options, folder), draw.expected), told
+    return at
+
+
+def _overflowing(draw, k, largest):
+    """Return layer k with a neuron whose sum overflows for some input; None if none can hide it."""
+    Y, layer = draw.X, draw.layers[k]
+    for each in draw.layers[:k]:
+        Y = oracles.dense_layer(each, Y)
+    Y = np.where(Y.min(axis=0) >= 0, Y, 0)  # no other input has a sum of the other sign
+    inputs = np.flatnonzero(Y.sum(axis=1) > draw.scale)
+    signs = [-1] * (layer.activation == "relu") + [1] * (layer.clip is not None)
+    if not (len(inputs) and signs):
+        return None
+    W = layer.W.copy()
+    neuron, some = draw.random.integers(W.shape[1]), draw.random.choice(inputs)
+    W[:, neuron] = (Y[some] > 0) * largest * draw.random.choice(signs)
+    return replace(layer, W=W)
 
 
 def _way(draw, options):
@@ -268,7 +348,11 @@ def _way(draw, options):
 
 def _infer(net, X, options, folder):
     Y = gbdnn.infer(net, X, **options)
-    return _labelled(Y, dense(Y))
+    found, size = _labelled(Y, dense(Y)), Y.nrows * Y.ncols
+    assert Y.nvals == np.count_nonzero(found)
+    if Y.nvals and dense_pays(size, Y.nvals) and options["engine"] != "lagraph":
+        assert Y.ss.format == ("fullr" if Y.nvals == size else "bitmapr")
+    return found
 
 
 def _labelled(Y, found):
@@ -395,8 +479,11 @@ def check_bits(seed):
 
 if __name__ == "__main__":  # python tests/support/drawn.py FIRST COUNT
     first, count = map(int, sys.argv[1:])
-    met = Counter()
+    met, faults = Counter(), Counter()
     with tempfile.TemporaryDirectory() as name:
         for each in range(first, first + count):
             met.update(check(each, Path(name)))
-    sys.stdout.write(json.dumps({"computed": met.total(), "different": len(met)}))
+            faults[check_fault(each, Path(name))] += 1
+            check_bits(each)
+    found = {"computed": met.total(), "different": len(met), "faulty layers": len(faults)}
+    sys.stdout.write(json.dumps(found))

@@ -1,11 +1,12 @@
 """Whole runs of training, drawn at random, against formulas of PyTorch's optimizers in NumPy."""
 
+import copy
 import os
 from contextlib import suppress
 
 import numpy as np
 import pytest
-from drawn import FORMS
+from drawn import FORMS, same
 from training_cases import data, network, oracle, orders, same_bits
 
 import gbdnn
@@ -48,11 +49,14 @@ def check(seed):
     batch, epochs = max(batch, inputs // 20), int(random.integers(1, 4))
     X, y = data(net, inputs, seed, labels)
     X = np.asarray(X, "f4").astype(net.dtype)
-    weights = random.random(inputs) + 0.1 if random.random() < 0.5 else None
+    weights = None
+    if random.random() < 0.5:  # some are 0
+        weights = random.random(inputs) * (random.random(inputs) < 0.8)
+        weights[0] = 0.5
     made, known = optimizer(random)
     of_all = np.ones(inputs) if weights is None else weights / weights.mean()
 
-    expected, losses, hits = oracle(net, **known), [], []
+    expected, losses, hits, tested = oracle(net, **known), [], [], []
     for order in orders(inputs, epochs, seed):
         found = []
         for i in np.split(order, range(batch, inputs, batch)):
@@ -60,16 +64,27 @@ def check(seed):
             hits.append(np.dot(right, of_all[i]) if labels else 0)
             found.append(expected.step(X[i], y[i], of_all[i]))
         losses.append(np.concatenate(found).mean())
-    given = FORMS[random.integers(len(FORMS))][1]
+        tested.append(expected.loss_and_gradients(X, y, of_all)[0].mean())
+    form = FORMS[random.integers(len(FORMS))][1]
+    given, before = form(X), copy.deepcopy(net)
     options = {"sample_weight": weights, "epochs": epochs, "batch_size": batch, "seed": seed}
     options |= {"optimizer": made, "schedule": training.Constant()}
-    try:
-        run, other = (gbdnn.train(net, given(X), y, nthreads=n, **options) for n in (1, 3))
-    except errors.DivergenceError:  # all outputs have become equal
-        return False
+    validation = X, y, *([] if weights is None else [weights])
+    with pytest.MonkeyPatch.context() as patch:
+        if random.random() < 0.5:  # one step per call of compiled code, or many
+            patch.setattr("gbdnn.training.trainer._INTERVAL", float(random.choice([1e-9, 1e9])))
+        try:
+            run, other = (
+                gbdnn.train(net, given, y, validation=validation, nthreads=n, **options)
+                for n in (1, 3)
+            )
+        except errors.DivergenceError:  # all outputs have become equal
+            return False
 
     told = f"seed {seed}: {sizes}, {dtype}, {inputs} inputs in {batch}, {made}, clip {clip}"
     assert same_bits(run, other), told
+    assert same(given, form(X)), told
+    assert net.isequal(before), told
     with suppress(errors.DivergenceError):
         options["adjustments"] = RULES[random.integers(len(RULES))]
         ruled = [gbdnn.train(net, X, y, nthreads=n, **options) for n in (1, 3, 8)]
@@ -82,6 +97,8 @@ def check(seed):
         assert np.abs(layer.bias - b).max() < within, told
     found = [record.loss for record in run.history]
     np.testing.assert_allclose(found, losses, rtol=10 * within, atol=10 * within, err_msg=told)
+    found = [record.validation_loss for record in run.history]
+    np.testing.assert_allclose(found, tested, rtol=10 * within, atol=10 * within, err_msg=told)
     if labels:
         accuracy = np.sum(hits) / inputs / epochs
         found = np.mean([record.accuracy for record in run.history])

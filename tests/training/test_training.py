@@ -12,30 +12,6 @@ from gbdnn import errors, training
 from gbdnn.kernels import costs
 from gbdnn.training import losses
 
-# -- one run, against NumPy ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
-def test_weights_of_inputs_are_rows_so_many_times(labels):
-    """In one minibatch of all: weights are relative, and may be 0."""
-    net = network()
-    X, y = data(net, labels=labels)
-    counts = np.random.default_rng(3).integers(0, 4, len(X))
-    options = {"epochs": 3, "batch_size": 10_000, "validation": (X, y, counts)}
-    found = gbdnn.train(net, X, y, sample_weight=counts / 7, **options)
-    rows = np.repeat(np.arange(len(X)), counts)
-    options["validation"] = X[rows], y[rows]
-    expected = gbdnn.train(net, X[rows], y[rows], **options)
-    for a, b in zip(learned(found), learned(expected), strict=True):
-        assert np.abs(a - b).max() < 1e-12
-    for a, b in zip(found.history, expected.history, strict=True):
-        for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
-            expected_value = getattr(b, name)
-            assert (expected_value is None) == (not labels and "accuracy" in name)
-            if expected_value is not None:
-                assert getattr(a, name) == pytest.approx(expected_value, rel=1e-12)
-
-
 # -- losses and optimizers in NumPy --------------------------------------------------------------
 
 
@@ -192,18 +168,6 @@ def test_several_labels_per_input(whole):
     assert run.history[0].loss > 2 * run.history[-1].loss
 
 
-def test_accuracy_with_weights_does_not_depend_on_the_clock(monkeypatch):
-    net = network()
-    X, y = data(net, 400)
-    weights = np.random.default_rng(0).random(len(X)) ** 4
-    options = {"epochs": 2, "batch_size": 10, "sample_weight": weights}
-    found = []
-    for interval in (1e-9, 1e9):  # one step per call of compiled code, or many
-        monkeypatch.setattr("gbdnn.training.trainer._INTERVAL", interval)
-        found.append([record[:7] for record in gbdnn.train(net, X, y, **options).history])
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize("batch", [50, 64, 150, 200])
 def test_an_adjustment_gets_the_gradient_of_all_weights(batch):
     """Of the last minibatch, whether it is a full one or not."""
@@ -253,17 +217,6 @@ def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path, monk
     run = gbdnn.train(net, stored, y, **options)
     assert same_bits(run, expected)
     assert [r[:5] for r in run.history] == [r[:5] for r in expected.history]
-
-
-def test_inputs_and_network_are_not_changed():
-    net = network(dtype="FP32")
-    X, y = data(net)
-    X = X.astype(np.float32)
-    before = X.copy(), y.copy(), [layer.weights for layer in net]
-    gbdnn.train(net, X, y, epochs=1)
-    assert (before[0] == X).all()
-    assert (y == before[1]).all()
-    assert all(layer.W.isequal(W) for layer, W in zip(net, before[2], strict=True))
 
 
 # -- runs, schedules, validation ----------------------------------------------------------------
