@@ -137,20 +137,6 @@ def test_each_loss_is_named():
     assert any("memory: with 2 threads, the processor time was 2 times" in x for x in found)
 
 
-@pytest.mark.parametrize("rounds", [3, 6, 7, 12])
-def test_equal_programs_are_rarely_called_different(rounds):
-    """By the sign test, in at most one of twenty studies; never with fewer than six rounds."""
-    same = dict.fromkeys("ab", LOSSES["perfect"])
-    different = 0
-    for seed in range(150):
-        text = " ".join(simulated(same, rounds, counts=(1, 2), seed=seed).conclusions)
-        different += "Fastest" in text and "may be chance" not in text.partition("Fastest")[2]
-    assert different <= (0 if rounds < 6 else 150 / 20)
-    faster = {"a": LOSSES["perfect"], "b": (lambda n: 1.1 / n, lambda n: 1.1)}
-    text = " ".join(simulated(faster, rounds, counts=(1, 2)).conclusions)
-    assert ("Fastest on 2 threads: a." in text) is (rounds >= 6)
-
-
 def test_sizes():
     """Each size is a series; the conclusions are those of the largest one."""
     calls = []

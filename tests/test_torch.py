@@ -387,33 +387,20 @@ def stepped(optimizer, **options):
 
 
 CHANGES = {
-    "fused Adam": stepped("Adam", fused=True), "foreach Adam": stepped("Adam", foreach=True),
-    "plain SGD": stepped("SGD", foreach=False), "in place": lambda m: m[0].weight.mul_(0.5),
-    "one number": lambda m: m[0].weight[3, 5].fill_(9.0),
-    "data in place": lambda m: m[0].weight.data.mul_(0.5),
-    "data replaced": lambda m: setattr(m[0].weight, "data", 0.5 * m[0].weight.data),
+    "fused Adam": stepped("Adam", fused=True), "in place": lambda m: m[0].weight.mul_(0.5),
+    "data": lambda m: m[0].weight.data.mul_(0.5),
     "storage": lambda m: m[0].weight.untyped_storage().fill_(0),
-    "set_": lambda m: m[0].weight.set_(torch.zeros_like(m[0].weight)),
     "NumPy": lambda m: np.negative(x := m[0].weight.detach().numpy(), out=x),
-    "DLPack": lambda m: torch.from_dlpack(m[0].weight.detach()).zero_(),
     "new parameter": lambda m: setattr(m[2], "weight", nn.Parameter(0.5 * m[2].weight)),
     "swapped tensors": lambda m: torch.utils.swap_tensors(
         m[0].weight, nn.Parameter(0.5 * m[0].weight.detach())),
-    "vector": lambda m: nn.utils.vector_to_parameters(
-        0.5 * nn.utils.parameters_to_vector(m.parameters()), m.parameters()),
     "hooks": lambda m: [x.register_forward_hook(doubled) for x in m],
     "state_dict": lambda m: m.load_state_dict({k: 0.5 * x for k, x in m.state_dict().items()}),
-    "assigned": lambda m: m.load_state_dict(
-        {k: 0.5 * x for k, x in m.state_dict().items()}, assign=True),
-    "bias": lambda m: m[2].bias.zero_(), "other module": lambda m: m[7].weight.zero_(),
+    "other module": lambda m: m[7].weight.zero_(),
     "statistics": lambda m: m[1].running_mean.add_(1), "eps": lambda m: setattr(m[1], "eps", 9.0),
-    "limit": lambda m: setattr(m[5], "max_val", 0.25), "mode": lambda m: m.train(),
-    "forward": lambda m: setattr(m[0], "forward", lambda x: 2 * x),
+    "mode": lambda m: m.train(), "forward": lambda m: setattr(m[0], "forward", lambda x: 2 * x),
     "pruned": lambda m: prune.random_unstructured(m[0], "weight", 0.9),
-    "parametrized": lambda m: nn.utils.parametrizations.spectral_norm(m[2]),
-    "container": lambda m: m.__delitem__(0), "appended": lambda m: m.append(nn.Tanh()),
-    "dtype": lambda m: m.half(), "emptied": lambda m: m.to_empty(device="cpu"),
-    "shared memory": lambda m: m.share_memory()[0].weight.zero_(),
+    "container": lambda m: m.__delitem__(0), "emptied": lambda m: m.to_empty(device="cpu"),
 }  # fmt: skip
 
 
@@ -431,7 +418,7 @@ def test_ways_to_change_a_model(name):
         before, other = [x(inputs()) for x in programs], model(inputs())
         equal(before[0], other)
         CHANGES[name](model)
-        if name not in ("dtype", "emptied"):  # which may not compute
+        if name != "emptied":  # which may not compute
             assert not torch.equal(model(inputs()), other)
         for program, expected in zip(programs, before, strict=True):
             assert torch.equal(program(inputs()), expected)

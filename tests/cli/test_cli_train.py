@@ -33,12 +33,10 @@ def folder(tmp_path_factory):
     X = images.reshape(len(images), -1).astype(np.uint8).astype(np.float32) * np.float32(1 / 255)
     (root / "images-idx3-ubyte").write_bytes(idx(images))
     (root / "labels-idx1-ubyte").write_bytes(idx(labels))
-    (root / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
     np.save(root / "X.npy", X)
     np.save(root / "y.npy", labels)
     np.save(root / "short.npy", labels[:-1])
     np.save(root / "reals.npy", labels / 2)
-    gbdnn.io.write_features(X, root / "store")
     gbdnn.save(gbdnn.training.erdos_renyi([64, 32, 10], 0.5), root / "begin")
     return root
 
@@ -79,13 +77,6 @@ def test_the_defaults_are_those_of_the_estimators(hidden, folder, tmp_path):
     options = gbdnn.training.defaults
     assert model.run_.batch_size == options.batch(1797) == 48
     assert model.run_.optimizer == gbdnn.training.Adam()
-
-
-def test_a_store_and_text_give_the_same_network(folder, tmp_path):
-    few = ["--hidden-layer-sizes", 16, "--epochs", 1, "--nthreads", 1, "-o"]
-    well("train", folder / "store", folder / "labels.txt", *few, tmp_path / "net")
-    well("train", folder / "X.npy", folder / "y.npy", *few, tmp_path / "same")
-    assert gbdnn.load(tmp_path / "net").isequal(gbdnn.load(tmp_path / "same"))
 
 
 def test_start_from_a_network(folder, tmp_path):

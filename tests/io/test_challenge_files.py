@@ -115,20 +115,6 @@ def test_read_what_was_written(file, dtype, drawn, held):
     assert list(written) == sorted(written)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-def test_bits_of_extreme_values(file, dtype):
-    kind = TYPES[dtype]
-    info = np.finfo(kind)
-    extreme = [info.max, -info.max, info.tiny, info.smallest_subnormal, info.eps, 1 - info.epsneg]
-    bits = np.random.default_rng(0).integers(0, 256, (20_000, kind().itemsize), dtype=np.uint8)
-    values = np.concatenate([np.array(extreme, kind), bits.view(kind).ravel()])
-    values = values[np.isfinite(values) & (values != 0)]
-    A = gb.Matrix.from_coo(np.arange(values.size) // 100, np.arange(values.size) % 100, values)
-    write_features(A, file)
-    B = read_features(file, dtype=dtype)
-    assert B.to_coo()[2].tobytes() == values.tobytes()
-
-
 def test_fp32_is_rounded_once(file):
     # Just above the midpoint of 1 and the next float32; as float64 it is the midpoint.
     above = "1.000000059604644775390626"

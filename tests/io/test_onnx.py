@@ -54,6 +54,9 @@ def refused(path, match, error=errors.ArgumentError, **options):
 LINEAR = {"W": W, "b": b}
 
 CHAINS = {
+    "no bias, and a node that nobody reads": (
+        [gemm("x", "y", b=""), ("Relu", ["x"], ["unread"])], {"W": W}, ("identity", None),
+    ),
     "transposed": ([gemm("x", "y", transB=1)], {"W": W.T, "b": b}, ("identity", None)),
     "scaled": ([gemm("x", "y", alpha=0.5, beta=-2.0)], LINEAR, ("identity", None)),
     "one number": ([gemm("x", "y")], {"W": W, "b": [0.5]}, ("identity", None)),
@@ -346,11 +349,12 @@ def test_values_and_shapes_name_the_layer(tmp_path):
     refused(path, r"is not a valid ONNX model|layer 1, .*: bias has shape", ValueError)
 
 
-FACTORS = np.array([0.5, 2.0, -1.0, 0.25])
-MEAN = np.array([0.25, -0.5, 0.0, 1.0])
-VARIANCE = np.array([0.25, 4.0, 1.0, 16.0]) - 2.0**-10
-NORM = {"g": FACTORS, "s": b, "mean": MEAN, "variance": VARIANCE}
-NORMS = {
+NORM = {
+    "g": [0.5, 2.0, -1.0, 0.25], "s": b, "mean": [0.25, -0.5, 0.0, 1.0],
+    "variance": np.array([0.25, 4.0, 1.0, 16.0]) - 2.0**-10,
+    "f": [0.5, 2.0, 4.0, 1.0, 1.5],
+}  # fmt: skip
+AFFINE = {
     "norm of a product": [
         gemm("x", "h"),
         helper.make_node(
@@ -364,12 +368,29 @@ NORMS = {
         gemm("n", "y", "V", "c"),
     ],
     "norm first": [("BatchNormalization", ["x", "f", "f", "f", "f"], ["n"]), gemm("n", "y")],
+    "before": [("Sub", ["x", "u"], ["h"]), ("Div", ["h", "v"], ["g"]), gemm("g", "y")],
+    "the other way": [("Sub", ["u", "x"], ["h"]), ("Mul", ["v", "h"], ["g"]), gemm("g", "y")],
+    "after": [gemm("x", "h"), ("Sub", ["h", "b"], ["g"]), ("Div", ["g", "one"], ["y"])],
+    "reversed": [gemm("x", "h"), ("Sub", ["b", "h"], ["g"]), ("Relu", ["g"], ["y"])],
+    "after a ReLU": [
+        gemm("x", "h"), ("Relu", ["h"], ["g"]), ("Add", ["g", "b"], ["f"]),
+        ("Sub", ["f", "one"], ["e"]), ("Div", ["e", "d"], ["q"]), ("MatMul", ["q", "V"], ["y"]),
+    ],
+    "mask": [("Mul", ["W", "mask"], ["M"]), gemm("x", "y", "M")],
+    "all of it": [
+        ("Sub", ["W", "one"], ["A"]), ("Add", ["A", "mask"], ["B"]), ("Neg", ["B"], ["C"]),
+        ("Transpose", ["C"], ["D"]), ("Div", ["D", "one"], ["E"]), gemm("x", "y", "E", transB=1),
+    ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("nodes", NORMS.values(), ids=NORMS.keys())
-def test_batch_normalization_is_merged_into_products(tmp_path, nodes):
-    given = {**LINEAR, **NORM, "V": V, "c": c, "f": np.array([0.5, 2.0, 4.0, 1.0, 1.5])}
+@pytest.mark.parametrize("nodes", AFFINE.values(), ids=AFFINE.keys())
+def test_affine_operators(tmp_path, nodes):
+    """Before, between and after layers, and of constants."""
+    given = {
+        "u": [0.5, 1, -1, 0.25, 2], "v": [0.5, 1, 2, -1, 4], "d": [0.5, 1, 2, -1], "one": 0.5,
+        "mask": RANDOM.integers(0, 2, W.shape) / 1.0, "V": V, "c": c, **LINEAR, **NORM,
+    }  # fmt: skip
     path = model(tmp_path / "net.onnx", nodes, dtype=np.float64, **given)
     [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X})
     assert len(np.unique(Y)) > 3
@@ -459,47 +480,6 @@ def test_corrupt_sparse_initializers(tmp_path, places, values):
         numpy_helper.from_array(np.array(places), "places"), W.shape)  # fmt: skip
     path = model(tmp_path / "net.onnx", [gemm("x", "y")], sparse=[corrupt], b=b)
     refused(path, r"net\.onnx: is not a valid ONNX model", errors.FormatError)
-
-
-def test_an_omitted_bias_and_a_node_that_nobody_reads(tmp_path):
-    path = model(tmp_path / "net.onnx", [gemm("x", "y", b=""), ("Relu", ["x"], ["unread"])], W=W)
-    net = gbdnn.load(path, "onnx")
-    assert net.isequal(gbdnn.Network([W.astype("f4")], last_activation="identity"))
-
-
-AFFINE = {
-    "before": [("Sub", ["x", "u"], ["h"]), ("Div", ["h", "v"], ["g"]), gemm("g", "y")],
-    "the other way": [("Sub", ["u", "x"], ["h"]), ("Mul", ["v", "h"], ["g"]), gemm("g", "y")],
-    "after": [gemm("x", "h"), ("Sub", ["h", "b"], ["g"]), ("Div", ["g", "one"], ["y"])],
-    "reversed": [gemm("x", "h"), ("Sub", ["b", "h"], ["g"]), ("Relu", ["g"], ["y"])],
-    "after a ReLU": [
-        gemm("x", "h"), ("Relu", ["h"], ["g"]), ("Add", ["g", "b"], ["f"]),
-        ("Sub", ["f", "one"], ["e"]), ("Div", ["e", "d"], ["c"]), ("MatMul", ["c", "V"], ["y"]),
-    ],
-    "mask": [("Mul", ["W", "mask"], ["M"]), gemm("x", "y", "M")],
-    "all of it": [
-        ("Sub", ["W", "one"], ["A"]), ("Add", ["A", "mask"], ["B"]), ("Neg", ["B"], ["C"]),
-        ("Transpose", ["C"], ["D"]), ("Div", ["D", "one"], ["E"]), gemm("x", "y", "E", transB=1),
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("nodes", AFFINE.values(), ids=AFFINE.keys())
-def test_affine_operators(tmp_path, nodes):
-    """Before, between and after layers, and of constants."""
-    given = {
-        "u": [0.5, 1, -1, 0.25, 2], "v": [0.5, 1, 2, -1, 4], "d": [0.5, 1, 2, -1], "one": 0.5,
-        "mask": RANDOM.integers(0, 2, W.shape), "V": V, **LINEAR,
-    }  # fmt: skip
-    file = model(
-        tmp_path / "net.onnx", nodes, **{k: np.asarray(x, float) for k, x in given.items()}
-    )
-    X = RANDOM.integers(-8, 9, (7, 5)).astype(np.float32) / 4
-    (expected,) = ReferenceEvaluator(str(file)).run(None, {"x": X})
-    np.testing.assert_allclose(
-        gbdnn.infer(gbdnn.load(file, "onnx"), X).to_dense(fill_value=0), expected, rtol=1e-5,
-        atol=1e-6,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mean", [np.arange(4.0).reshape(1, 2, 2), np.full((), 0.5), [[1.0, 2]]])

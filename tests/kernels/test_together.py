@@ -132,18 +132,6 @@ def test_calls_at_the_same_time_have_teams_of_their_own(teams):
     assert len(set(map(id, teams[4]))) == len(teams[4])
 
 
-def test_a_forked_child_starts_helpers(teams):
-    function, job = empty_job()
-    together.together(3, function, job)
-    assert teams[4]
-    child = os.fork() if hasattr(os, "fork") else pytest.skip("no fork here")
-    if child == 0:
-        was_empty = not together._idle[4]
-        together.together(3, function, job)
-        os._exit(0 if was_empty and together._idle[4] else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
 def test_any_numbers_of_threads_need_few_helpers(teams):
     """Calls with more blocks have more threads."""
     function, job = empty_job()

@@ -14,13 +14,6 @@ from gbdnn.training.checkpoint import identity
 W = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
 
 
-def test_defaults():
-    layer = Layer(W)
-    assert (layer.bias, layer.bias_rule, layer.activation, layer.clip) == (0.0, "all", "relu", None)
-    assert (layer.shape, layer.nrows, layer.ncols, layer.edges) == ((2, 3), 2, 3, 3)
-    assert layer.dtype == np.float64
-
-
 def test_what_it_was_given_can_change_and_it_does_not():
     A, b = gb.Matrix.from_dense(W, missing_value=0), np.array([1.0, 2.0, 3.0])
     layer = Layer(A, b)
