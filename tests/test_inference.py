@@ -157,17 +157,6 @@ def test_integers_that_fp32_rounds_are_refused(make, dtype, pool, tmp_path):
         gbdnn.compile([W])(np.array([[2**24 + 1, 0]], dtype))
 
 
-@pytest.mark.parametrize("make", [sp.csr_array, sp.csc_array])
-def test_scipy_duplicates_are_summed_and_the_callers_array_is_left_alone(make):
-    A = make((np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
-    ones = np.array([[1.0, 1.0]])
-    np.testing.assert_array_equal(gbdnn.infer([A], ones).to_dense(), [[3, 4]])
-    np.testing.assert_array_equal(gbdnn.infer([np.eye(2)], A).to_dense(fill_value=0), A.toarray())
-    assert A.nnz == 3
-    assert A.data.tolist() == [1, 2, 4]
-    assert A.indices.tolist() == [0, 0, 1]
-
-
 def test_the_last_activation_of_bare_matrices(infer):
     W, X = np.array([[1.0, -2.0], [0.5, -1.0]]), np.array([[1.0, 2.0], [-3.0, 1.0]])
     options = {"bias": 0.25, "clip": 1.5}

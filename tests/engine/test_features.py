@@ -3,7 +3,6 @@
 import graphblas as gb
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from conftest import network
 from oracles import case
 
@@ -36,15 +35,3 @@ def test_features_of_a_store_that_do_not_fit_the_dtype(engine, tmp_path):
     gbdnn.io.write_features(np.full((3, 24), 1e300), tmp_path / "large")
     with pytest.raises(errors.ArgumentError, match=r"1e\+300 in row .* does not fit into float32"):
         gbdnn.infer(NET, gbdnn.io.read_features(tmp_path / "large"), engine=engine)
-
-
-def test_rows_that_are_not_in_order_are_left_as_they_are():
-    """Neither their order nor what SciPy remembers of it changes."""
-    A = sp.csr_array(np.array([[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]], "f4"))
-    A.indices[:2], A.data[:2] = [1, 0], [2.0, 1.0]
-    expected, flags = A.toarray(), set(vars(A))
-    for engine in ("auto", "sparse", "full", "fused"):
-        Y = gbdnn.infer([np.eye(3, dtype="f4")], A, engine=engine, callback=lambda _: None)
-        np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
-    assert set(vars(A)) == flags
-    assert (A.indices.tolist(), A.data.tolist()) == ([1, 0, 2], [2, 1, 3])

@@ -63,14 +63,6 @@ def test_what_is_dense_by_definition_names_the_remedy(function, tmp_path, monkey
         function(features())
 
 
-@pytest.mark.parametrize("dtype", ["FP64", "INT64"])
-def test_argmax_of_few_rows_with_entries(dtype):
-    Y = gb.Matrix.from_coo([3, 3, 900, 950], [0, 2, 1, 0], [2, 5, 1, -1], nrows=10**5, ncols=3)
-    expected = np.zeros(10**5, np.int64)
-    expected[[3, 900, 950]] = 2, 1, 1
-    np.testing.assert_array_equal(gbdnn.argmax(Y.dup(dtype)), expected)
-
-
 def test_the_remedy():
     X = features()
     some = gbdnn.categories(X)

@@ -26,16 +26,6 @@ def test_the_parts_of_all_threads_fit_the_memory_together(nthreads, monkeypatch)
     assert memory // 2 < 8 * 12 * most * min(nthreads, machine().cores) <= memory
 
 
-@pytest.mark.parametrize("nthreads", [1, 3, 8])
-def test_an_input_may_need_the_memory_of_all_threads(nthreads, monkeypatch):
-    monkeypatch.setattr(costs, "PART", 1.0)
-    X = np.eye(40, dtype="f4")[np.arange(200) % 40]
-    X[150] = 1
-    given, net = gb.Matrix.from_dense(X, missing_value=0), [np.eye(40, dtype="f4")]
-    Y = gbdnn.infer(net, given, engine="sparse", memory=8 * 12 * 40, nthreads=nthreads)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
-
-
 WIDE = gb.Matrix.from_coo(np.arange(20), np.arange(20), 1.0, nrows=20, ncols=30_000, dtype="FP32")
 
 

@@ -13,7 +13,6 @@ import gbdnn
 from gbdnn import LayerInfo, errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine import sizes as choice
-from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FULL
@@ -83,24 +82,6 @@ def test_groups_of_layers_of_a_network_on_disk(widths, bits):
     require_division(starts, np.subtract(ends, starts), len(infos))
     for first, last in zip(starts, ends, strict=True):
         assert 2 * sum(map(choice.layer_bytes, infos[first:last])) <= 1 << (bits - 1)
-
-
-@FULLY
-@given(NAMES, THREADS, WIDTHS, INPUTS, st.sampled_from([4, 8]), st.integers(1, 10**7))
-def test_widths_of_blocks(name, threads, neurons, inputs, itemsize, each):
-    with using(name):
-        found = {
-            costs.panel_width(neurons, itemsize): 16,
-            costs.fused_width(neurons, itemsize, inputs, threads): 64 // itemsize,
-            costs.direct_width(itemsize): 128 // itemsize,
-        }
-        for width, step in found.items():
-            assert 0 < width <= 512
-            assert width % step == 0
-        rows = costs.block_rows(inputs, threads)
-        assert -(-inputs // rows) >= min(threads, inputs // costs.NARROWEST)
-        rows = costs.panel_rows(each, neurons, 100)
-        assert 0 < rows <= neurons
 
 
 @pytest.mark.parametrize("neurons", [0, 5, 300])

@@ -1,7 +1,4 @@
-"""Records of C structures keep the arrays that they point to, and refuse others than C reads."""
-
-import gc
-import weakref
+"""Records of C structures refuse arrays and records that C does not read."""
 
 import numpy as np
 import pytest
@@ -10,32 +7,6 @@ from gbdnn.kernels.compiled.loading import of_any_processor
 from gbdnn.kernels.compiled.record import Record
 
 REAL = np.dtype("f4")
-
-
-class Kept(np.ndarray):
-    """An array with weak references."""
-
-
-def test_a_record_keeps_its_arrays_and_records():
-    array = np.arange(3).view(Kept)
-    reference, layer = weakref.ref(array), Record("layer", REAL, indptr=array)
-    outer = Record("plan", REAL, table=Record.joined([layer, layer]))
-    del array, layer
-    gc.collect()
-    assert reference() is not None
-    del outer
-    gc.collect()
-    assert reference() is None
-
-
-def test_structures_are_copied_one_after_the_other():
-    two = Record("layer", REAL, 2, nrows=3, weights=np.ones(2, REAL))
-    found = Record.joined([Record("layer", REAL), two])
-    np.testing.assert_array_equal(found["nrows"], [0, 3, 0])
-    assert found.all[1].weights[1] == 1
-    found.set_each(edges=(4, 5, 6), weights=[two.kept["weights"]] * 3)
-    np.testing.assert_array_equal(found["edges"], [4, 5, 6])
-    assert [layer.weights[1] for layer in found.all] == [1, 1, 1]
 
 
 def weights(array):

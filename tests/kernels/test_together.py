@@ -114,24 +114,6 @@ def test_helpers_that_sleep_wake_on_other_cores(monkeypatch, teams):
     assert [cores for _, cores in moved] == [{5, 7}] * 3
 
 
-def test_calls_at_the_same_time_have_teams_of_their_own(teams):
-    function, jobs = empty_job()[0], [empty_job()[1] for _ in range(4)]
-    all_begun = threading.Barrier(4)
-
-    def call(each):
-        all_begun.wait(60)
-        for _ in range(200):
-            together.together(3, function, each)
-
-    threads = [threading.Thread(target=call, args=(each,)) for each in jobs]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(60)
-    assert 1 <= len(teams[4]) <= 4
-    assert len(set(map(id, teams[4]))) == len(teams[4])
-
-
 def test_any_numbers_of_threads_need_few_helpers(teams):
     """Calls with more blocks have more threads."""
     function, job = empty_job()

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 from hypothesis import strategies as st
-from oracles import Dense, dyadic
+from oracles import Dense
 
 import gbdnn
 
@@ -19,26 +19,6 @@ def converging(inputs=200, layers=12, neurons=40, seed=0):
     X = (random.random((inputs, neurons)) < 0.15) * random.integers(1, 3, (inputs, neurons))
     X[::7] = 0
     return gbdnn.Network(made), X[random.integers(0, inputs, inputs)].astype(np.float32)
-
-
-def dying(inputs, *, at, layers=6, neurons=40, survivors=()):
-    """Inputs that all die in layer `at`, except for the survivors; FP32 sums are exact."""
-    random = np.random.default_rng(at)
-    made = []
-    for _ in range(layers):
-        W = dyadic(random, (neurons, neurons), 0.2, low=1)
-        np.fill_diagonal(W, 1.0)
-        made.append(Dense(W, -0.125, "entries", "relu", 4.0))
-    X = dyadic(random, (inputs, neurons), 0.3, low=16, high=32)
-    # Only neuron 0 survives layer `at`, and it is on in the survivors alone.
-    X[:, 0] = 0
-    X[list(survivors), 0] = 2.0
-    for k in range(at + 1):
-        made[k].W[0, 1:] = 0
-        made[k].W[1:, 0] = 0
-        made[k].b = 0.0
-    made[at].W[1:, :] = 0
-    return made, X
 
 
 def pruned(sizes, densities, *, bias=0.05):

@@ -85,6 +85,10 @@ def check(seed):
     assert same_bits(run, other), told
     assert same(given, form(X)), told
     assert net.isequal(before), told
+    if epochs > 1:
+        part = gbdnn.train(net, X, y, **options | {"epochs": 1})
+        more = {"epochs": epochs - 1, "sample_weight": weights, "schedule": options["schedule"]}
+        assert same_bits(gbdnn.train(part, X, y, **more), run), told
     with suppress(errors.DivergenceError):
         options["adjustments"] = RULES[random.integers(len(RULES))]
         ruled = [gbdnn.train(net, X, y, nthreads=n, **options) for n in (1, 3, 8)]

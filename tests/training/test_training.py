@@ -222,19 +222,6 @@ def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path, monk
 # -- runs, schedules, validation ----------------------------------------------------------------
 
 
-def test_a_run_goes_on_with_its_moments():
-    net = network()
-    X, y = data(net)
-    options = {"schedule": training.Constant(), "optimizer": training.Adam(0.01)}
-    whole = gbdnn.train(net, X, y, epochs=6, **options)
-    part = gbdnn.train(net, X, y, epochs=2, **options)
-    before = [array.copy() for array in learned(part)]
-    rest = gbdnn.train(part, X, y, epochs=4, schedule=training.Constant())
-    assert same_bits(rest, whole)
-    assert [record[:2] for record in rest.history] == [record[:2] for record in whole.history]
-    assert all(np.array_equal(a, b) for a, b in zip(learned(part), before, strict=True))
-
-
 def test_no_epochs():
     net = network()
     X, y = data(net)
