@@ -6,10 +6,7 @@ option without an entry fails.
 
 import importlib
 import inspect
-from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
-from zlib import crc32
 
 import graphblas as gb
 import numpy as np
@@ -19,14 +16,12 @@ import gbdnn
 from gbdnn import challenge, errors, gallery, graph, io, sklearn, training
 from gbdnn.io.networks import FORMATS
 
-for _package in ("sklearn", "safetensors", "polars", "matplotlib", "onnx"):
+for _package in ("sklearn", "safetensors", "polars", "onnx"):
     pytest.importorskip(_package)
-
-from gbdnn import viz  # noqa: E402
 
 MODULES = [
     "gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge",
-    "gbdnn.distributed", "gbdnn.sklearn", "gbdnn.training", "gbdnn.viz",
+    "gbdnn.distributed", "gbdnn.sklearn", "gbdnn.training",
 ]  # fmt: skip
 ELSEWHERE = {
     "Outcome": "a record", "Problem": "a record", "BatchStats": "a record",
@@ -36,7 +31,7 @@ ELSEWHERE = {
     "generate": "takes long: tests/challenge", "scaling": "tests/test_thread_scaling.py",
     "pipeline": "needs ranks of MPI", "plan": "has the options of infer: tests/engine/test_plan.py",
     "Workers": "changes batches: tests/distributed", "from_geometric": "tests/graph",
-    "from_torch": "tests/io", "to_torch": "tests/io",
+    "from_torch": "tests/io", "to_torch": "tests/io", "balance": "tests/distributed",
 }  # fmt: skip
 # Options of many functions: writers replace only with `replace` (tests/io/test_replace.py), and the
 # others change how or whether something is computed; wrong values of them raise
@@ -211,39 +206,10 @@ def run(**options):
 PROBLEM = challenge.generate(1024, 3, inputs=20)
 
 
-def drawn(plot, data):
-    """Whether a plot is in the axes given, and its picture."""
-
-    def call(**options):
-        from matplotlib.figure import Figure
-
-        given = {"ax": Figure().subplots()} if options.pop("ax", None) is WATCH else {}
-        shown, picture = plot(data(), **options, **given), BytesIO()
-        shown.figure.savefig(picture, format="raw", dpi=30)
-        return [shown is given.get("ax"), crc32(picture.getvalue())]
-
-    return call
-
-
-def layer_records():
-    stats = []
-    gbdnn.infer(NET, X, callback=stats.append)
-    return [replace(each, seconds=1.0) for each in stats]
-
-
-def batch_records():
-    return [
-        gbdnn.distributed.BatchStats(
-            batch=k, worker=f"worker {k}", inputs=10 * (k + 1), alive=5 + k, entries=20 + k,
-            seconds=1.0 + k, bytes=80, threads=1, kernels={"full": 100}, done=k + 1, batches=2,
-        )
-        for k in range(2)
-    ]  # fmt: skip
-
-
-def history():
-    net = training.erdos_renyi([6, 8, 6], 0.8)
-    return gbdnn.train(net, X, Y, epochs=3, adjustments=training.MagnitudePruning(0.5, every=1))
+def stats():
+    found = []
+    gbdnn.infer(NET, X, callback=found.append)
+    return found
 
 
 ARRAYS = {
@@ -317,7 +283,7 @@ TABLE = {
     ),
     "argmax": (lambda **options: seen(gbdnn.argmax(X * (Y > 2)[:, None], **options)), {"dead": -1}),
     "per_layer": (
-        lambda **options: len(gbdnn.per_layer(layer_records(), **options)), {"layers": 5},
+        lambda **options: len(gbdnn.per_layer(stats(), **options)), {"layers": 5},
     ),
     "convert": (
         watching(convert),
@@ -362,10 +328,6 @@ TABLE = {
         {"hops": 2, "all_hops": True, "aggregate": "max", "dtype": "FP32"},
     ),
     "run": (run, {"repeat": 2, "check": False, "progress": WATCH}),
-    "balance": (
-        lambda **options: repr(gbdnn.distributed.balance(batch_records(), **options)),
-        {"workers": 3},
-    ),
     "SET": (rule(training.SET), {"fraction": 0.9, "every": 1}),
     "RigL": (rule(training.RigL, every=1), {"fraction": 0.9, "every": 3, "until": 0.3}),
     "GroupLasso": (rule(training.GroupLasso, strength=0.5), {"every": 1, "negligible": 0.5}),
@@ -403,11 +365,6 @@ TABLE = {
         lambda **options: seen(training.with_ends(NET, 20, 10, **{"degree": 3} | options)),
         {"degree": 2, "seed": 1},
     ),
-    "plot_activity": (
-        drawn(viz.plot_activity, layer_records), {"ax": WATCH, "neurons": 60, "layers": 9},
-    ),
-    "plot_history": (drawn(viz.plot_history, history), {"ax": WATCH, "of": "accuracy"}),
-    "plot_layer_times": (drawn(viz.plot_layer_times, layer_records), {"ax": WATCH, "layers": 9}),
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from training_cases import data, learned, network, oracle, orders, same_bits, stream
+from training_cases import data, network, oracle, orders, same_bits, stream
 
 import gbdnn
 from gbdnn import errors, training
@@ -28,47 +28,6 @@ class Returning:
 
     def adjust(self, layers, context):
         return self.what(layers)
-
-
-class Momentum:
-    """SGD with momentum, as the compiled one."""
-
-    learning_rate, moments = 0.05, 1
-
-    def update(self, values, gradient, moments, learning_rate, step):
-        moments[0] *= values.dtype.type(0.9)
-        moments[0] += gradient
-        values -= values.dtype.type(learning_rate) * moments[0]
-
-
-class SameEntropy(losses.CrossEntropy):
-    """Calls the methods of its class, in NumPy."""
-
-
-class SameError(losses.SquaredError):
-    """Calls the methods of its class, in NumPy."""
-
-
-@pytest.mark.parametrize("batch", [1, 16, 100, 1000])
-@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
-def test_rules_in_numpy_give_the_weights_of_the_compiled_ones(labels, dtype, batch):
-    net = network((20, 30, 5), 0.4, dtype, clip=1.0, last="relu")
-    X, y = data(net, 20 if batch == 1 else 130, labels=labels)
-    y = y if labels else np.abs(y)
-    weights = np.random.default_rng(5).random(len(X))
-    options = {"epochs": 2, "batch_size": batch, "sample_weight": weights, "optimizer": "sgd"}
-    loss = SameEntropy() if labels else SameError()
-    expected = gbdnn.train(net, X, y, **options)
-    for rules in ({"loss": loss}, {"loss": loss, "optimizer": Momentum()}):
-        runs = [gbdnn.train(net, X, y, nthreads=n, **options | rules) for n in (1, 3, 8)]
-        assert all(same_bits(runs[0], run) for run in runs[1:])
-        for a, b in zip(learned(runs[0]), learned(expected), strict=True):
-            assert np.abs(a - b).max() < (1e-5 if dtype == "FP32" else 1e-13)
-        for a, b in zip(runs[0].history, expected.history, strict=True):
-            assert a.loss == pytest.approx(b.loss, rel=1e-5)
-            assert a.accuracy == pytest.approx(b.accuracy)
-    assert not expected.network.isequal(net)
 
 
 def test_a_loss_in_numpy_that_is_not_finite_is_an_error():
@@ -363,8 +322,11 @@ class NoUpdate(training.SGD):
     pass
 
 
-class NoMoments(Momentum):
-    moments = -1
+class NoMoments:
+    learning_rate, moments = 0.1, -1
+
+    def update(self, values, gradient, moments, learning_rate, step):
+        pass
 
 
 def wrong_calls():

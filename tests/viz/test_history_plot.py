@@ -9,6 +9,8 @@ from gbdnn.training import EpochRecord
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.figure import Figure
+
 from gbdnn import viz
 
 RECORDS = [
@@ -25,7 +27,8 @@ def curves(ax):
 
 @pytest.mark.parametrize("of", ["loss", "accuracy"])
 def test_training_and_validation(of):
-    ax = viz.plot_history(RECORDS, of=of)
+    ax = Figure().subplots()
+    assert viz.plot_history(RECORDS, ax, of=of) is ax
     found = curves(ax)
     assert list(found) == ["training", "validation"]
     np.testing.assert_array_equal(found["training"], [getattr(r, of) for r in RECORDS])

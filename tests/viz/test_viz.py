@@ -11,6 +11,8 @@ from gbdnn import errors
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.figure import Figure
+
 from gbdnn import viz
 from gbdnn.viz import figures
 
@@ -88,6 +90,8 @@ def test_layer_times_by_kernel():
 def test_each_plot_has_its_own_figure_and_leaves_the_report(plot, report):
     kept = copy.deepcopy(report)
     assert plot(report).figure is not plot(report).figure
+    assert plot(report, layers=9, ax=(ax := Figure().subplots())) is ax
+    assert ax.get_xlim()[1] > plot(report).get_xlim()[1]
     assert report == kept
 
 
