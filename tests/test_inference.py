@@ -51,13 +51,6 @@ def test_bias_and_clip_are_those_given_whatever_the_dtype_of_the_layers(kept, bi
     assert cast.infos[0].info == cast[0].info
 
 
-@pytest.mark.parametrize("lazy", [True, False])
-def test_the_bias_of_the_challenge_in_fp64(lazy):
-    net = gbdnn.gallery.radixnet(1024, 1, lazy=lazy)
-    Y = gbdnn.infer(net, np.full((1, 1024), 1.0), dtype="FP64")
-    np.testing.assert_allclose(Y.to_dense(), 2 - 0.3, rtol=1e-15)
-
-
 @pytest.mark.parametrize(
     ("bias", "dtype"), [(0.0, "FP32"), (-0.0, "FP64"), (-1e-50, "FP32"), ([-0.0] * 7, "FP32")]
 )

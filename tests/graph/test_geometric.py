@@ -9,7 +9,6 @@ import gbdnn
 from gbdnn import graph
 
 torch = pytest.importorskip("torch")
-prune = pytest.importorskip("torch.nn.utils.prune")
 nn = pytest.importorskip("torch_geometric.nn")
 
 pytestmark = pytest.mark.frameworks
@@ -101,14 +100,6 @@ def test_the_matrix_of_each_combination_in_the_notes(case, conv, matrix, options
     check(Y, conv(torch.from_numpy(X), edges(G)))
 
 
-@torch.no_grad()
-def test_an_activation_after_a_perceptron(case):
-    G, X = case
-    conv = nn.GINConv(perceptron())
-    Y = graph.infer(graph.from_geometric(conv, activation="relu"), X, G.T)
-    check(Y, torch.relu(conv(torch.from_numpy(X), edges(G))))
-
-
 @pytest.mark.parametrize(
     ("conv", "named"),
     [
@@ -127,27 +118,6 @@ def test_an_activation_after_a_perceptron(case):
 def test_unsupported_options_are_named(conv, named):
     with pytest.raises(gbdnn.errors.ArgumentError, match=named):
         graph.from_geometric(conv())
-
-
-@torch.no_grad()
-def test_pruned_weights_are_those_of_the_last_step(case):
-    G, X = case
-    for conv, name, A in (
-        (nn.GCNConv(12, 5), "lin", graph.normalized(G)),
-        (nn.SGConv(12, 5), "lin", graph.normalized(G)),
-        (nn.SAGEConv(12, 7), "lin_l", graph.normalized(G, "mean")),
-        (nn.GINConv(torch.nn.Linear(12, 5)), "nn", G.T),
-    ):
-        linear = getattr(conv, name)
-        for held, key in (
-            (linear, "weight"),
-            (linear if hasattr(linear, "bias") else conv, "bias"),
-        ):
-            if getattr(held, key) is not None:
-                prune.l1_unstructured(held, key, 0.5)
-                getattr(held, f"{key}_orig").mul_(2).add_(0.1)
-        Y = graph.infer(graph.from_geometric(conv), X, A)
-        check(Y, conv(torch.from_numpy(X), edges(G)))
 
 
 @torch.no_grad()

@@ -1,11 +1,9 @@
-import graph_oracle as oracle
 import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from gbdnn import errors, graph
-from gbdnn.arrays import matrices
 from gbdnn.graph import features
 
 
@@ -61,28 +59,6 @@ def test_no_hops_are_a_copy(all_hops):
     found = graph.propagate(np.eye(3), X, hops=0, all_hops=all_hops)
     np.testing.assert_array_equal(found, X)
     assert not np.may_share_memory(found, X)
-
-
-@pytest.mark.parametrize("large", [1, 1 << 20])
-def test_matrices_of_any_kind(large, monkeypatch):
-    monkeypatch.setattr(matrices, "_LARGE", large)
-    rng = np.random.default_rng(2)
-    A = oracle.random_graph(rng, 50, weights="quarters")
-    A.data *= 4
-    X, coo = rng.normal(size=(50, 5)).astype(np.float32), A.tocoo()
-    held = gb.Matrix.from_coo(coo.row, coo.col, coo.data, nrows=50, ncols=50)
-    columnwise, full, pending = held.dup(), gb.Matrix.from_dense(A.toarray()), held.dup()
-    columnwise.ss.config["format"] = "by_col"
-    for i, j in zip(coo.row[:3], coo.col[:3], strict=True):
-        del pending[i, j]
-    for i, j, value in zip(coo.row[:3], coo.col[:3], coo.data[:3], strict=True):
-        pending[i, j] = value
-    for given in (held, held.dup(dtype=np.int8), held.dup(dtype=float), columnwise, full, pending):
-        np.testing.assert_allclose(graph.propagate(given, X), A @ X, atol=1e-4)
-        np.testing.assert_allclose(graph.propagate(given.T, X), A.T @ X, atol=1e-4)
-    ones = A.astype(bool)
-    for given in (held.dup(dtype=bool), gb.unary.one(held).new(), ones, ones.tocsc()):
-        np.testing.assert_allclose(graph.propagate(given, X), ones @ X, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 2)])

@@ -1,26 +1,17 @@
 """infer as a guest: settings, callbacks, threads, and what it leaves behind."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
-import graphblas as gb
 import numpy as np
 import pytest
 from conftest import network
 from oracles import case
-from patches import narrow, reordered
 from shell import python
 
 import gbdnn
 
 CASE = case(7, bias="mixed vector", sizes=(40, 60, 50, 30), inputs=60, density=0.08)
 NET = network(CASE.layers)
-
-
-def settings():
-    from graphblas.core.ss.context import threadlocal
-
-    return (threadlocal.context, dict(gb.ss.config), dict(threadlocal.context))
 
 
 def test_records_come_in_the_callers_thread(infer):
@@ -38,40 +29,6 @@ def test_records_come_in_the_callers_thread(infer):
     assert {s.kernel for s in stats} <= {"sparse", "full", "fused", "lagraph"}
     with pytest.raises(AttributeError):
         stats[0].alive = 0
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("stop")])
-@pytest.mark.parametrize("nthreads", [None, 1, 2])
-@pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
-def test_settings_are_as_before(engine, error, nthreads, monkeypatch):
-    narrow(monkeypatch)
-
-    def fail(record):
-        raise error
-
-    with gb.ss.Context(nthreads=2, chunk=1234):
-        before = settings()
-        gbdnn.infer(NET, CASE.X, engine=engine, nthreads=nthreads)
-        assert settings() == before
-        with pytest.raises(type(error) if isinstance(error, Exception) else error):
-            gbdnn.infer(NET, CASE.X, engine=engine, nthreads=nthreads, callback=fail)
-        assert settings() == before
-    outside = settings()
-    gbdnn.infer(NET, CASE.X, engine=engine, nthreads=nthreads)
-    assert settings() == outside
-
-
-@pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
-def test_concurrent_calls_on_one_network(engine, monkeypatch):
-    narrow(monkeypatch)
-    reordered(monkeypatch)
-    net = network(CASE.layers)  # nothing prepared yet
-    alone = gbdnn.infer(NET, CASE.X)
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(
-            pool.map(lambda _: gbdnn.infer(net, CASE.X, engine=engine, nthreads=2), range(16))
-        )
-    assert all(Y.isequal(alone) for Y in answers)
 
 
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])

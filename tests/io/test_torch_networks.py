@@ -210,16 +210,6 @@ def test_weights_that_a_forward_computes(kind):
     assert type(module[0].weight) is torch.Tensor
 
 
-def test_a_pruned_batch_norm_after_a_step():
-    module = small(nn.BatchNorm1d(9)).eval()
-    prune.random_unstructured(module[1], "weight", 0.3)
-    with torch.no_grad():
-        module[1].weight_orig.mul_(2)
-        module[1].running_var.fill_(4 - module[1].eps)
-    net = io.from_torch(module)
-    assert_computes(net, module, features(6))
-
-
 def test_parametrizations_are_read_as_in_evaluation_mode():
     """In training mode, reading changes a buffer of spectral_norm."""
     module = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 5))).train()

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -245,7 +245,9 @@ def check(seed, folder):
     bound = draw.scale * (2.0**23 if draw.dtype == "FP32" else 2.0**52)
     assert np.abs(draw.expected).max(initial=0) < bound, f"seed {seed}"
     deaths = sum(before > after > 0 for (before, _), (after, _) in itertools.pairwise(draw.living))
-    with setting(draw.random) as patches:
+    with setting(draw.random) as patches, ExitStack() as stack:
+        if seed % 2:
+            stack.enter_context(gb.ss.Context(nthreads=2, chunk=1234))
         net, shapes = draw.network(), [layer.W.shape for layer in draw.layers]
         told = f"seed {seed}: {[each.__name__ for each in patches]}, {draw.dtype}, {shapes}"
         for k in range(CALLS):
@@ -255,9 +257,16 @@ def check(seed, folder):
                 yield way, form, options["engine"], options["nthreads"], min(3, deaths)
 
 
+def _settings():
+    """The caller's Context and settings of GraphBLAS."""
+    from graphblas.core.ss.context import threadlocal  # which initialises GraphBLAS
+
+    return threadlocal.context, dict(gb.ss.config), dict(threadlocal.context)
+
+
 def _is_computed(draw, net, X, way, options, folder, told):
     """Make a call; return False if its options are refused."""
-    records, before = options.pop("records", None), copy.deepcopy(X)
+    records, before = options.pop("records", None), (copy.deepcopy(X), _settings())
     is_planned = way == "infer" and len(draw.X) > 0 and draw.random.random() < 0.3
     try:
         with watched(RunProgress()) if is_planned else nullcontext() as progress:
@@ -276,7 +285,8 @@ def _is_computed(draw, net, X, way, options, folder, told):
             return False
         raise
     assert np.array_equal(Y, draw.expected), f"{way}, {told}"
-    assert same(X, before), told
+    assert same(X, before[0]), told
+    assert _settings() == before[1], told
     if is_planned:
         plan = gbdnn.plan(net, X, **options)
         assert plan == progress.plan, told
@@ -306,23 +316,30 @@ def _is_refused(error):
     return any(some in str(error) for some in words) and "overflows" not in str(error)
 
 
-def check_fault(seed, folder):
-    """Draw a call with one value that is not finite, or with a sum that leaves the range.
+def _stop(_):
+    raise KeyError("stop")
 
-    Clips and ReLUs hide the sum. Return the layer of the fault, -1 for the features, or None if the
-    draw has no such place or the call's options are refused. The next call computes as before.
+
+def check_fault(seed, folder):
+    """Draw a call that fails by a feature, by a sum that leaves the range, or in its callback.
+
+    Clips and ReLUs hide the sum. Return the layer of the fault, -1 for the features, -2 for the
+    callback, or None if the draw has no such place or the call's options are refused. The next call
+    computes as before.
     """
     draw = Draw.of(seed)
     random, good, dtype = draw.random, draw.X.copy(), "f4" if draw.dtype == "FP32" else "f8"
-    kind, layer = random.integers(3), draw.layers[0]
-    if not len(good):
+    kind, layer = random.integers(4), draw.layers[0]
+    if not draw.X.any():
         return None
     if kind < 2:
         i, j = map(int, map(random.integers, good.shape))
         bad = draw.X[i, j] = [3e38, random.choice([np.nan, np.inf, -np.inf])][kind]
         if kind == 0 and (dtype == "f8" or np.abs(layer.W[j]).max() < 2):
             return None
-        at, wanted = kind and -1, rf"features: contains {bad}" if kind else "layer 0: Y W"
+        at, wanted = -kind, rf"features: contains {bad}" if kind else "layer 0: Y W"
+    elif kind == 2:
+        at, wanted = -2, "stop"
     else:
         at = int(random.integers(len(draw.layers)))
         spoilt = _overflowing(draw, at, np.finfo(dtype).max)
@@ -332,16 +349,21 @@ def check_fault(seed, folder):
     with setting(random):
         net, (X, form), options = draw.network(), draw.features(), draw.options(draw.layers)
         options.pop("records", None)
+        if kind == 2:
+            options["callback"] = _stop
         way = _way(draw, options)
         told, call = f"seed {seed}: {way}, {form}, {options}, {wanted}", _WAYS[way]
+        before = _settings()
         try:
             call(net, X, options, folder / f"{seed}.bad")
             raise AssertionError(f"no error, {told}")
-        except errors.GbdnnError as error:
+        except (errors.GbdnnError, KeyError) as error:
             if _is_refused(error):
                 return None
             assert re.search(wanted, str(error)), (told, error)
-        if kind < 2 and way != "store":
+        assert _settings() == before, told
+        options.pop("callback", None)
+        if kind < 3 and way != "store":
             assert np.array_equal(call(net, good, options, folder), draw.expected), told
     return at
 
@@ -363,7 +385,7 @@ def _overflowing(draw, k, largest):
 
 
 def _way(draw, options):
-    ways = ["infer"] * 6 + ["batches", "compile", "store", "executor"]
+    ways = ["infer"] * 6 + ["batches", "compile", "store", "executor", "at once"]
     if draw.X.shape[0] == 0:
         ways = ["infer", "compile", "executor"]
     if options.get("callback") or options["engine"] == "lagraph":
@@ -404,6 +426,14 @@ def _executor(net, X, options, folder):
         return dense(gbdnn.infer(net, X, executor=workers, **options))
 
 
+def _at_once(net, X, options, folder):
+    """Several calls at the same time."""
+    with ThreadPoolExecutor(3) as pool:
+        first, *more = pool.map(lambda _: dense(gbdnn.infer(net, X, **options)), range(3))
+    assert all(np.array_equal(first, each) for each in more)
+    return first
+
+
 def _store(net, X, options, folder):
     """A network on disk and features in a store, into a store."""
     gbdnn.save(net, folder / "net")
@@ -416,7 +446,7 @@ def _store(net, X, options, folder):
 
 _WAYS = {
     "infer": _infer, "batches": _batches, "compile": _compile, "store": _store,
-    "executor": _executor,
+    "executor": _executor, "at once": _at_once,
 }  # fmt: skip
 
 
