@@ -13,13 +13,6 @@ from gbdnn import errors
 CASE = case(3, inputs=70)
 
 
-def test_bare_matrices_and_their_options():
-    batches = [np.eye(2), np.ones((1, 2))]
-    one, two = gbdnn.infer_batches([np.eye(2)], batches, bias=0.5, clip=1.25, dtype="FP64")
-    assert one.to_dense(fill_value=0).tolist() == [[1.25, 0.5], [0.5, 1.25]]
-    assert two.to_dense(fill_value=0).tolist() == [[1.25, 1.25]]
-
-
 def test_mistakes_at_once(tmp_path):
     gbdnn.io.write_features([np.eye(2)], tmp_path)
     with pytest.raises(TypeError, match=r"pass X\.batches\(inputs\)"):

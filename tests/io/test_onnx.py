@@ -420,21 +420,17 @@ def test_a_sigmoid_between_layers_stays_refused(tmp_path):
         refused(path, "Sigmoid", logits=logits)
 
 
-def _other_type(given):
-    given.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
-
-
 def _more_dimensions(given):
     given.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 5
     given.graph.output[0].type.tensor_type.shape.dim.add()
 
 
-def _newer(given):
-    given.opset_import[0].version = 1000
+def _typed(given):
+    given.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
 
 
-def _older(given):
-    given.opset_import[0].version = 6
+def _of(version):
+    return lambda given: setattr(given.opset_import[0], "version", version)
 
 
 GEMM = [gemm("x", "y")]
@@ -444,10 +440,10 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
 @pytest.mark.parametrize(
     ("nodes", "change", "error", "message"),
     [
-        (GEMM, _other_type, errors.FormatError, "is not a valid ONNX model"),
+        (GEMM, _typed, errors.FormatError, "is not a valid ONNX model"),
         (MATMUL, _more_dimensions, errors.ArgumentError, "its input has 3 dimensions"),
-        (GEMM, _newer, errors.ArgumentError, "operator set 1000; .* supports 7 to"),
-        (GEMM, _older, errors.ArgumentError, r"operator set 6; .* supports 7 to \d+"),
+        (GEMM, _of(1000), errors.ArgumentError, "operator set 1000; .* supports 7 to"),
+        (GEMM, _of(6), errors.ArgumentError, r"operator set 6; .* supports 7 to \d+"),
     ],
 )  # fmt: skip
 def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, error, message):

@@ -17,30 +17,6 @@ def multiply(request, monkeypatch):
     return dense_product.multiply
 
 
-def case(rows, columns, dtype):
-    rng = np.random.default_rng(rows + columns)
-    inner = int(rng.integers(1, 40))
-    Y, W, start = (
-        rng.normal(size=s).astype(dtype) for s in ((rows, inner), (inner, columns), (rows, columns))
-    )
-    W /= np.sqrt(inner).astype(dtype)
-    return gbdnn.Layer(W, dtype=dtype), Y, W, start
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_threads_and_places_do_not_change_bits(multiply, dtype, monkeypatch):
-    layer, Y, _, start = case(61, 130, dtype)
-    Z, parts = np.empty_like(start), np.empty_like(start)
-    assert multiply(layer, Y, dense_product.target(Z, start[0]), 1)
-    monkeypatch.setattr(dense_product, "UNIT", 1)
-    for rows in (1, 7):
-        monkeypatch.setattr(dense_product, "BLOCK_ROWS", rows)
-        for nthreads in (1, 3, 8):
-            parts[:] = np.nan
-            assert multiply(layer, Y, dense_product.target(parts, start[0]), nthreads)
-            np.testing.assert_array_equal(parts, Z)
-
-
 def test_an_overflow_is_found_in_every_place(multiply):
     layer = gbdnn.Layer(np.full((3, 70), 2, "f4"))
     for row in range(13):

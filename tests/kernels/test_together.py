@@ -2,7 +2,6 @@
 
 import _thread
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -10,11 +9,8 @@ import pytest
 import gbdnn
 from gbdnn.kernels import costs, together
 from gbdnn.kernels.compiled.loading import required
-from gbdnn.kernels.compiled.record import FFI, Record, constant
+from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.runtime import threads as threads_module
-
-LINE = 64
-
 
 @pytest.fixture(autouse=True)
 def teams(monkeypatch):
@@ -29,22 +25,6 @@ def empty_job():
     counters = np.zeros(constant("PROGRESS"), np.int64)
     dtype = np.dtype(np.float32)
     return required(dtype).share_block, Record("job", dtype, counters=counters)
-
-
-def test_a_call_ends_after_its_helpers():
-    """A helper that is still in the call would read the next one."""
-    function, job = empty_job()
-    team = required(np.dtype(np.float32)).open_team()
-    within = FFI[np.dtype("f4")].cast("int64_t *", team) + LINE // 8
-    within[0] = -1  # one helper
-    threads = Record("threads", None, count=2, team=team)
-    call = threading.Thread(target=function, args=(job, threads))
-    call.start()
-    call.join(0.1)
-    assert call.is_alive()
-    within[0] = 0
-    call.join(60)
-    assert not call.is_alive()
 
 
 def test_threads_of_the_system_are_used_as_far_as_they_can_be_started(monkeypatch):

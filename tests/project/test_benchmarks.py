@@ -86,38 +86,6 @@ def test_a_tiny_problem(script, options, tmp_path):
     assert "FAILED" not in output
 
 
-@pytest.fixture
-def script():
-    """Import a script, or a module of `support`."""
-    for package in ("scipy", "typer"):
-        pytest.importorskip(package)
-    before, path = set(sys.modules), list(sys.path)
-    sys.path[:0] = map(str, [*BENCHMARKS.glob("*/")])
-    yield importlib.import_module
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
-
-
-def test_recorded_commands_keep_all_but_paths(script, monkeypatch, tmp_path):
-    report, file = script("report"), tmp_path / "f.gz"
-    for name in report._ENVIRONMENT:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    typed = f"benchmarks/a.py --mnist {tmp_path} -n 1 --images={file} --json {file} --rounds 3"
-    monkeypatch.setattr(sys, "argv", typed.split())
-    assert report.circumstances()["command"] == (
-        "OMP_WAIT_POLICY=passive python benchmarks/a.py --mnist DIR -n 1 --images=FILE --rounds 3"
-    )
-
-
-def test_shapes_of_dlmc(script):
-    specs = script("options")._valid(["784-10@5", "dlmc-transformer"])
-    assert len(specs) == 1 + 3 * 7
-    assert {"784-10@5", "512-2048@2", "512-512@50"} < {*specs}
-
-
 def test_the_readme_names_every_script():
     scripts = [each for each in BENCHMARKS.glob("*/*.py") if each.parent.name != "support"]
     text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")

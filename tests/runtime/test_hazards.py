@@ -135,16 +135,6 @@ def test_an_error_ends_ranges_of_rows():
     assert some.begun[0] == some.count
 
 
-def test_threads_that_come_too_late_are_kept(monkeypatch):
-    monkeypatch.setattr(gbdnn_threads, "_idle", [])
-    monkeypatch.setattr(gbdnn_threads._Helper, "begin", lambda *_: None)
-    for _ in range(2):
-        before = [*gbdnn_threads._idle]
-        gbdnn_threads.on_threads(3, str, stop=list)
-        assert len(gbdnn_threads._idle) == 2
-        assert {*before} <= {*gbdnn_threads._idle}
-
-
 def test_what_cannot_be_shown_is_named():
     """An error of its own would hide what is wrong."""
 
