@@ -162,20 +162,3 @@ def network(layers, dtype="FP32"):
             for layer in layers
         ]
     )  # fmt: skip
-
-
-def assert_answer(Y, case, dtype="FP32"):
-    """Y has the case's values and pattern: exactly, or but for what rounding can turn."""
-    assert Y.shape == case.Y.shape
-    assert Y.dtype == dtype
-    rows, columns, values = Y.to_coo()
-    assert not (values == 0).any(), "a zero is stored"
-    got = np.zeros(case.Y.shape)
-    got[rows, columns] = values
-    if case.exact:
-        np.testing.assert_array_equal(got, case.Y)
-    else:
-        tolerance = 1e-5 if dtype == "FP32" else 1e-12
-        np.testing.assert_allclose(got, case.Y, rtol=tolerance, atol=tolerance)
-        sure = np.abs(case.Y) > tolerance
-        np.testing.assert_array_equal((got != 0)[sure], True)

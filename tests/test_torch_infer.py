@@ -1,12 +1,8 @@
-"""`gbdnn.torch.infer` against the dense FP64 oracle, and its errors."""
+"""`gbdnn.torch.infer` against the dense oracle, and its errors."""
 
-import itertools
-
+import drawn
 import numpy as np
 import pytest
-from conftest import assert_answer, network
-from covering import covering
-from oracles import case
 
 import gbdnn
 from gbdnn import errors
@@ -16,14 +12,6 @@ import gbdnn.torch as gt  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
 
-BIASES = ["zero", "negative", "positive", "negative vector", "positive vector", "mixed vector"]
-VALUES = {
-    "dtype": ["FP32", "FP64"], "rule": ["all", "entries"], "bias": BIASES,
-    "activation": ["relu", "identity"], "clip": [None, 1.5], "exact": [True, False],
-    "sizes": [(24, 24, 24, 24), (24, 40, 7, 20), (5, 20, 60, 90), (30, 20)],
-    "memory": [1500, "512MiB"],
-}  # fmt: skip
-ALL = [dict(zip(VALUES, row, strict=True)) for row in itertools.product(*VALUES.values())]
 DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
@@ -31,15 +19,14 @@ DEVICES = [
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_table(device):
-    """Also in batches of one input and more."""
-    for options in (ALL[k] for k in covering(ALL)):
-        given = dict(options)
-        dtype, memory = given.pop("dtype"), given.pop("memory")
-        memory = 8 * memory if isinstance(memory, int) else memory
-        expected = case(3, density=0.2, **given)
-        Y = gt.infer(network(expected.layers, dtype), expected.X, device=device, memory=memory)
-        assert_answer(Y, expected, dtype)
+def test_drawn_networks(device):
+    """At once, and in batches of some inputs."""
+    for seed in range(40):
+        draw = drawn.Draw.of(seed)
+        net, (X, _), memory = draw.network(), draw.features(), ["1MiB", "512MiB"][seed % 2]
+        Y = gt.infer(net, X, device=device, memory=memory)
+        assert np.array_equal(drawn.dense(Y), draw.expected), seed
+        assert (Y.dtype, Y.nvals) == (draw.dtype, np.count_nonzero(draw.expected)), seed
 
 
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])

@@ -13,7 +13,6 @@ from patches import uncompiled
 import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sources import DenseRows
-from gbdnn.engine import sizes as choice
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels import costs
 from gbdnn.kernels.fused_run import CompiledRun
@@ -80,17 +79,6 @@ def test_what_runs_is_what_is_planned(monkeypatch, on):
         assert inputs <= 2 or ran["width"] == sizes.width
         found.add((inputs <= 2, sizes.workers > 1, sizes.threads_each > 1))
     assert len(found) == 5  # all but shared neurons in several blocks, and singles in blocks
-
-
-@pytest.mark.parametrize(("times", "threads"), [(1, 1), (2, 4)])
-def test_blocks_whose_neurons_are_shared_fit_the_memory(times, threads, on):
-    """Those of 64 inputs are twice as wide as the narrowest ones."""
-    on("Zen 5, 8 cores")
-    net = gbdnn.Network([np.ones((2000, 2000), "f4")] * 2)
-    facts = net.prepared(choice.NetworkFacts.of)
-    sizes = choice.single_window(facts, 64, 4, times * facts.narrowest)
-    assert sizes.threads_each == threads
-    assert 2 * sizes.width * 2000 * 4 <= times * facts.narrowest
 
 
 def test_layers_that_only_the_sparse_kernel_computes_are_a_group():

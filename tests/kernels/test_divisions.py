@@ -13,6 +13,7 @@ import gbdnn
 from gbdnn import LayerInfo, errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine import sizes as choice
+from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FULL
@@ -43,9 +44,13 @@ def test_blocks_of_a_single_window(name, threads, nrows, ncols, inputs, bits, dt
     least = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
     assume(least <= memory)
     with using(name):
-        width, workers = choice.division(facts, inputs, threads, memory)
-        assert 1 <= workers <= threads
-        assert width >= 1
+        found = choice.single_window(facts, inputs, threads, memory)
+        width, workers = found.width, found.workers
+        assert 1 <= workers * found.threads_each <= threads
+        if inputs <= costs.SINGLES or found.threads_each > 1:
+            assert width == (1 if inputs <= costs.SINGLES else inputs)
+            assert 2 * AlignedBlock.size(facts.neurons, width, facts.dtype) <= memory
+            return
         assert width % (64 // facts.dtype.itemsize) == 0
         assert (workers - 1) * width < inputs  # no thread is without a block
         assert 2 * workers * AlignedBlock.size(facts.neurons, width, facts.dtype) <= memory

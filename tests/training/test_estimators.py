@@ -137,6 +137,8 @@ def test_regression(outputs):
     Z = gbdnn.infer(model.network_, A).to_dense(fill_value=0).reshape(b.shape)
     np.testing.assert_allclose(Z, model.predict(A), rtol=1e-4, atol=0.1)
     assert model.network_.edges == model.run_.network.edges
+    with pytest.raises(ArgumentError, match=rf"4 outputs, but .* {outputs}"):
+        model.partial_fit(A, np.ones((600, 4)))
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
@@ -155,19 +157,6 @@ def test_regression_does_not_depend_on_units(kind):
         assert np.abs(answers - model.predict(X[200:])).max() < 1e-6 * np.ptp(y)
     assert scores[0] == pytest.approx(scores[1], abs=0.03)  # rounding grows in training
     assert scores[0] > 0.8
-
-
-def test_regression_by_parts():
-    A, b = make_regression(600, 10, noise=5, random_state=0)
-    model = SparseRegressor(**SMALL)
-    for _ in range(10):
-        for part in np.array_split(np.arange(400), 4):
-            model.partial_fit(A[part], b[part])
-    assert model.n_iter_ == 40
-    assert model.score(A[400:], b[400:]) > 0.9
-    np.testing.assert_allclose(model.y_mean_, b[:100].mean())
-    with pytest.raises(ArgumentError, match=r"2 outputs, but .* 1"):
-        model.partial_fit(A, np.stack([b, b], axis=1))
 
 
 def test_class_weights():
