@@ -10,7 +10,6 @@ import pytest
 import scipy.sparse as sp
 from conftest import network
 from networks import pruned
-from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import errors
@@ -182,24 +181,6 @@ def test_a_compiled_network():
     kept = first.copy()
     run(-x)
     np.testing.assert_array_equal(first, kept)
-
-
-@pytest.mark.parametrize("count", [None, 0, 1, 2, 300])
-def test_an_answer_into_an_array_of_the_callers(count):
-    """Where inputs die and are dropped after some layers, too: their rows become 0."""
-    random = np.random.default_rng(0)
-    W = (random.random((128, 128)) < 0.3) * random.random((128, 128)) / 20
-    layers = [Dense(W, np.zeros(128), activation="relu")] * 9
-    run = gbdnn.compile(network(layers), nthreads=2)
-    X = inputs(count or 1, 128)[: 1 if count is None else count]
-    X[20:250] = -1
-    X = X[0] if count is None else X
-    out = np.full(X.shape, np.nan, "f4")
-    assert run(X, out=out) is out
-    np.testing.assert_array_equal(out, run(X))
-    close(out, dense_inference(layers, X))
-    if count == 300:
-        assert out.any(axis=1).tolist() == (X > -1).any(axis=1).tolist()
 
 
 def test_an_array_that_cannot_take_the_answer():

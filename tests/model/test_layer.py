@@ -64,17 +64,6 @@ def test_isequal_tells_apart(other):
     assert Layer(W) != other
 
 
-def test_pickle_keeps_everything():
-    net = network(case(1, bias="mixed vector").layers)
-    X = case(1).X
-    Y = gbdnn.infer(net, X)  # a network in use pickles too
-    again = pickle.loads(pickle.dumps(net))  # noqa: S301
-    assert again.isequal(net)
-    assert gbdnn.infer(again, X).isequal(Y)
-    iso = pickle.loads(pickle.dumps(gbdnn.gallery.radixnet(1024, 7)))  # noqa: S301
-    assert iso[6].weights.ss.is_iso
-
-
 def test_gain_is_the_largest_column_sum():
     assert Layer(W).gain == 3
     assert Layer(np.array([[1.0], [-2.0]])).gain == 3
@@ -138,14 +127,6 @@ def test_a_copy_is_immutable_too(again):
     assert layer.isequal(Layer(W, [1.0, 2.0, 3.0]))
     with pytest.raises(ValueError, match="read-only"):
         layer.bias[0] = 5
-
-
-@pytest.mark.parametrize(("given", "expected"), [(">f8", "f8"), (">f4", "f4"), (">i4", "f4")])
-def test_byte_order_does_not_matter(given, expected):
-    layer = Layer(W.astype(given))
-    assert layer.dtype == expected
-    assert layer.dtype.isnative
-    assert layer.isequal(Layer(W.astype(expected)))
 
 
 @pytest.mark.parametrize(

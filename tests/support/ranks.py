@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import drawn
 import numpy as np
 import oracles
 import scipy.sparse as sp
@@ -46,26 +47,17 @@ def stored(folder):
 
 
 def kinds(_):
-    """Biases, rules, dtypes, kinds of features, receivers; one input in five is empty."""
-    found = {}
-    for rule, bias, activation in (
-        ("all", "positive vector", "relu"),
-        ("all", "negative", "identity"),
-        ("entries", "mixed vector", "relu"),
-    ):
-        case = oracles.case(3, rule=rule, bias=bias, activation=activation, inputs=60)
-        for dtype in ("FP32", "FP64"):
-            net = network(case.layers, dtype)
-            for cuts in (None, [1, 2][:LAST]):
-                equal, reports = same(net, case.X, cuts=cuts, batch_size=7)
-                found[f"{rule} {bias} {activation} {dtype} {cuts}"] = equal
-                if bias == "positive vector":  # no input dies
-                    found[f"all rows {dtype} {cuts}"] = {r.inputs for r in reports} == {60}
-    sparse = sp.csr_array(case.X)
-    for name, X in (("csr", sparse), ("coo", sparse.tocoo()), ("matrix", gbdnn.infer([], sparse))):
-        found[name] = same(net, X, batch_size=11, root=LAST)[0]
-        found[name + " all"] = same(net, X, batch_size=11, answer="all", nthreads=RANK + 1)[0]
-    found["no inputs"] = same(net, case.X[:0])[0]
+    """Drawn networks and features, receivers; inputs that all live, or are all empty."""
+    found, receivers = {}, ({"root": LAST}, {"answer": "all", "nthreads": RANK + 1})
+    for seed in range(60):
+        draw = drawn.Draw.of(seed)
+        if len(draw.layers) >= COMM.size and len(draw.X) <= 200:
+            net, (X, form), cuts = draw.network(), draw.features(), [None, [1, 2][:LAST]][seed % 2]
+            options = {"cuts": cuts, "batch_size": 1 + len(draw.X) // 3} | receivers[seed % 3 == 0]
+            found[f"draw {seed}, {form}"] = same(net, X, **options)[0]
+    case = oracles.case(3, bias="positive vector", inputs=60)
+    equal, reports = same(net := network(case.layers), case.X, batch_size=7)
+    found["all rows"] = equal and {report.inputs for report in reports} == {60}
     found["empty inputs"] = same(net, 0 * case.X)[0]
     layers = []
     same(net, case.X, cuts=[1, 2][:LAST], callback=lambda stats: layers.append(stats.layer))
