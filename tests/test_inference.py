@@ -51,23 +51,6 @@ def test_bias_and_clip_are_those_given_whatever_the_dtype_of_the_layers(kept, bi
     assert cast.infos[0].info == cast[0].info
 
 
-@pytest.mark.parametrize(
-    ("bias", "dtype"), [(0.0, "FP32"), (-0.0, "FP64"), (-1e-50, "FP32"), ([-0.0] * 7, "FP32")]
-)
-def test_no_result_is_a_negative_zero(infer, bias, dtype):
-    """A zero would have another sign in a call with one input than in one with many."""
-    random = np.random.default_rng(0)
-    W = (random.random((6, 7)) < 0.7) * -random.random((6, 7)) / 2
-    layer = gbdnn.Layer(W, bias, activation="identity", dtype=dtype)
-    X = np.where(random.random((40, 6)) < 0.4, random.random((40, 6)), 0)
-    X[3], X[5] = -0.0, np.finfo({"FP32": "f4", "FP64": "f8"}[dtype]).smallest_subnormal
-    run = gbdnn.compile([layer])
-    together = run(X)
-    for Y in (together, np.stack([run(x) for x in X]), infer([layer], X).to_dense(fill_value=0)):
-        assert not np.signbit(Y[Y == 0]).any()
-    np.testing.assert_array_equal(together, np.stack([run(x) for x in X]))
-
-
 @pytest.fixture(scope="module")
 def pool():
     with ThreadPoolExecutor(1) as found:

@@ -27,14 +27,6 @@ WIDTHS = st.one_of(st.integers(1, 130),
 INPUTS = st.integers(1, 700)
 
 
-def require_division(firsts, sizes, whole):
-    """Consecutive ranges from 0 to `whole`."""
-    ends = np.cumsum(sizes)
-    assert (np.asarray(sizes) >= 0).all()
-    np.testing.assert_array_equal(firsts, np.concatenate(([0], ends[:-1])))
-    assert ends[-1] == whole
-
-
 @FULLY
 @given(NAMES, THREADS, WIDTHS, WIDTHS, INPUTS, st.integers(14, 30), st.sampled_from(["f4", "f8"]))
 def test_blocks_of_a_single_window(name, threads, nrows, ncols, inputs, bits, dtype):
@@ -70,23 +62,6 @@ def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
     if kernel is not None:
         assert found.block == kernel.size(max(3, neurons), found.width, facts.dtype)
         assert kernel.at_once * found.workers * found.block <= 1 << bits
-
-
-@FULLY
-@given(st.lists(WIDTHS, min_size=1, max_size=30), st.integers(12, 24))
-def test_groups_of_layers_of_a_network_on_disk(widths, bits):
-    """Two groups take half of the memory."""
-    infos = [gbdnn.Layer(np.ones((3, n), "f4")).info for n in widths]
-    neurons = max(3, *widths)
-    facts = choice.NetworkFacts(True, 0, neurons, infos[0].dtype, in_memory=False, infos=infos)
-    try:
-        starts = choice.sizes(facts, 9, 2, 1 << bits, FUSED).starts
-    except errors.ArgumentError:  # memory= is too small
-        return
-    ends = [*starts[1:], len(infos)]
-    require_division(starts, np.subtract(ends, starts), len(infos))
-    for first, last in zip(starts, ends, strict=True):
-        assert 2 * sum(map(choice.layer_bytes, infos[first:last])) <= 1 << (bits - 1)
 
 
 @pytest.mark.parametrize("neurons", [0, 5, 300])

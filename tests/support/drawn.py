@@ -169,7 +169,7 @@ def _layer(random, kind, sizes, k, Y):
     W = random.choice([-2, -1, 1, 1, 2], (n, m)) * (random.random((n, m)) < density)
     rule = "entries" if kind == "challenge" or random.random() < 0.2 else "all"
     low, high = {"challenge": (-3, 0), "reviving": (-2, 3)}.get(kind, (-3, 3))
-    b = float(random.integers(low, high)) / 2
+    b = float(random.integers(low, high)) / 2 or -0.0
     if random.random() < 0.4:
         b = random.integers(low, high, m) / 2
     is_last, linear = k == depth - 1, random.random() < 0.3
@@ -285,6 +285,8 @@ def _is_computed(draw, net, X, way, options, folder, told):
             return False
         raise
     assert np.array_equal(Y, draw.expected), f"{way}, {told}"
+    # Else a zero would have another sign in a call with one input than in one with many.
+    assert not np.signbit(Y[Y == 0]).any(), f"{way}, {told}"
     assert same(X, before[0]), told
     assert _settings() == before[1], told
     if is_planned:
