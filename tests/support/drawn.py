@@ -356,9 +356,9 @@ def check_fault(seed, folder):
         way = _way(draw, options)
         told, call = f"seed {seed}: {way}, {form}, {options}, {wanted}", _WAYS[way]
         before, again = _settings(), kind < 3 and way != "store"
-        if again and seed % 2:  # what is kept is of the sums of this call
-            call(net, good, {k: x for k, x in options.items() if k != "callback"}, folder)
         try:
+            if again and seed % 2:  # what is kept is of the sums of this call
+                call(net, good, {k: x for k, x in options.items() if k != "callback"}, folder)
             call(net, X, options, folder / f"{seed}.bad")
             raise AssertionError(f"no error, {told}")
         except (errors.GbdnnError, KeyError) as error:
