@@ -226,6 +226,15 @@ def test_conclusions_name_the_programs():
     assert found[-1] == "Fastest on 2 threads: b."
 
 
+def test_short_calls_are_named():
+    """Their speed-ups are those of waking threads, too."""
+    of = study()
+    runs = [replace(run, seconds=run.seconds / 2) for run in of.runs]
+    wanted = "Waking threads is a part of calls below 20 ms: fused."
+    assert wanted in Scaling(runs, machine=MACHINE).conclusions
+    assert wanted not in of.conclusions
+
+
 def test_tables():
     of = study()
     lines = repr(of).splitlines()
