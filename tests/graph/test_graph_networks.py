@@ -25,9 +25,10 @@ class Case:
         rng = np.random.default_rng(seed)
         self.nodes, self.how = int(rng.integers(1, 90)), how
         self.A = oracle.random_graph(rng, self.nodes, edges=rng.uniform(1, 6)).T.toarray()
+        self.G, self.kind = None, ["mean", "symmetric"][seed % 2]
         if seed % 3:
-            G = oracle.random_graph(rng, self.nodes, edges=rng.uniform(1, 6))
-            self.A = oracle.normalized(G, ["mean", "symmetric"][seed % 2])
+            self.G = oracle.random_graph(rng, self.nodes, edges=rng.uniform(1, 6))
+            self.A = oracle.normalized(self.G, self.kind)
         self.A = sp.csr_array(self.A)
         widths = rng.integers(1, 40, 4)
         self.X = rng.normal(size=(self.nodes, widths[0])).astype("f4").astype(dtype)
@@ -96,8 +97,12 @@ def drawn_call(seed, folder):
     how = str(rng.choice(["sum", "max", "min"]))
     case = Case(seed, rng.choice([np.float32, np.float64]), how)
     kinds = [sp.csr_array, sp.csc_array, matrix, columnwise, lambda A: matrix(A.T).T, pending]
-    if (case.A.data == 1).all():
-        kinds += [lambda A: A.astype(bool), lambda A: matrix(A).dup("INT8"), one_value]
+    of_ones = [*kinds, lambda A: A.astype(bool), lambda A: matrix(A).dup("INT8"), one_value]
+    if case.G is not None:
+        G = of_ones[rng.integers(len(of_ones))](case.G)
+        found = graph.normalized(G, case.kind).to_dense(fill_value=0)
+        np.testing.assert_allclose(found, case.A.toarray(), rtol=1e-5)
+    kinds = of_ones if (case.A.data == 1).all() else kinds
     A = kinds[rng.integers(len(kinds))]
     name, form = FORMS[rng.integers(len(FORMS))]
     given, A = form(case.X), A(case.A)

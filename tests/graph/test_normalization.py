@@ -48,27 +48,6 @@ def test_direction():
     assert graph.propagate(G.T, X).tolist() == [[0], [5]]
 
 
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.float32, np.float64])
-@pytest.mark.parametrize("orientation", ["csr", "csc"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_matrix_of_ones(dtype, orientation, kind):
-    given = oracle.random_graph(np.random.default_rng(4), 40)
-    coo = given.tocoo()
-    expected = oracle.normalized(given, kind)
-    many = gb.Matrix.from_coo(coo.row, coo.col, coo.data.astype(dtype), nrows=40, ncols=40)
-    many.ss.config["format"] = f"by_{'row' if orientation == 'csr' else 'col'}"
-    iso = gb.Matrix.from_coo(coo.row, coo.col, dtype(1), nrows=40, ncols=40)
-    assert iso.ss.is_iso
-    before = many.dup()
-    for G in (many, iso, given.astype(dtype).asformat(orientation), given.toarray().astype(dtype)):
-        A = graph.normalized(G, kind)
-        assert A.dtype == ("FP64" if dtype is np.float64 else "FP32")
-        np.testing.assert_allclose(dense(A), expected, rtol=1e-5)
-    assert many.isequal(before, check_dtype=True)
-    np.testing.assert_allclose(dense(graph.normalized(many.T, kind)),
-                               oracle.normalized(given.T.tocsr(), kind), rtol=1e-5)  # fmt: skip
-
-
 def test_an_iso_weight_counts_as_if_it_were_stored_for_each_edge():
     rows, columns = [0, 1, 2], [1, 2, 1]
     iso = gb.Matrix.from_coo(rows, columns, 0.25, nrows=3, ncols=3)

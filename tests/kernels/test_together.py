@@ -50,20 +50,6 @@ def test_threads_of_the_system_are_used_as_far_as_they_can_be_started(monkeypatc
     assert gbdnn.train([W], X, X, epochs=1, nthreads=8).history[-1].loss < 1e-3
 
 
-def test_calls_for_which_no_thread_can_be_started_keep_nothing(monkeypatch, teams):
-    def fail(*_):
-        raise RuntimeError("can't start new thread")
-
-    function, job = empty_job()
-    monkeypatch.setattr(together, "_unused", [])
-    monkeypatch.setattr(_thread, "start_new_thread", fail)
-    for _ in range(3):
-        together.together(4, function, job)
-        assert together.startable(4) == 1
-    assert sum(map(len, teams.values())) == 0
-    assert len(together._unused) == 1
-
-
 @pytest.mark.parametrize("call", [
     lambda: together.startable(2),
     lambda: threads_module.on_threads(2, lambda _: None, stop=lambda: None),

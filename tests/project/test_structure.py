@@ -120,10 +120,3 @@ def test_private_names_stay_in_their_module():
                 names = [each.name for each in node.names if private(each.name)]
                 found += [f"{file.name}, line {node.lineno}: imports {name}" for name in names]
     assert not found
-
-
-def test_no_test_module_imports_another_one():
-    files = sorted(Path(__file__).parents[1].rglob("test_*.py"))
-    names = "|".join(file.stem for file in files)
-    imports = re.compile(rf"^\s*(?:from|import) (?:{names})\b", re.MULTILINE)
-    assert not [file.name for file in files if imports.search(file.read_text(encoding="utf-8"))]

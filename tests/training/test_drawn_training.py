@@ -127,7 +127,8 @@ def check(seed):
     if labels:
         accuracy = np.sum(hits) / inputs / epochs
         found = np.mean([record.accuracy for record in run.history])
-        assert abs(found - accuracy) < 1.5 / inputs, told  # FP32 may turn the largest of two
+        # FP32 may turn the largest of two.
+        assert abs(found - accuracy) < max(1.5, of_all.max()) / inputs, told
     return losses[-1] < losses[0]
 
 
