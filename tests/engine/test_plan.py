@@ -21,6 +21,8 @@ from gbdnn.runtime.machine import machine
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
 CASE = case(4, rule="entries", sizes=SIZES, inputs=90, density=0.4, exact=False)
+
+
 def planned(net, X, **options):
     """The plan that a run records, which must be that of `gbdnn.plan` before it."""
     before = gbdnn.plan(net, X, **options)

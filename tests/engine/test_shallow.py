@@ -19,7 +19,6 @@ from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.sparse import SparseWeights
 
 
-
 def inputs(count, neurons, seed=1):
     random = np.random.default_rng(seed)
     return random.normal(0.3, 1, (count, neurons)).astype("f4")

@@ -84,3 +84,11 @@ def test_other_corrupt_arrays():
     A = sp.dia_array(E)
     A.offsets = np.array([0, 1])
     refused(A, "number of diagonals")
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])
+def test_a_good_array_of_each_form(form):
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(6, 4)) * (rng.random((6, 4)) < 0.5)
+    found = gbdnn.infer([sp.coo_array(A).asformat(form)], np.eye(6), engine="sparse")
+    np.testing.assert_array_equal(found.to_dense(fill_value=0), np.maximum(A, 0))

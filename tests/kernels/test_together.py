@@ -12,6 +12,7 @@ from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import Record, constant
 from gbdnn.runtime import threads as threads_module
 
+
 @pytest.fixture(autouse=True)
 def teams(monkeypatch):
     """No team is left from other tests."""
