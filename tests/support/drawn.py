@@ -345,6 +345,8 @@ def check_fault(seed, folder):
         at, wanted = -2, "stop"
     else:
         at = int(random.integers(len(draw.layers)))
+        if any(each.rule == "entries" and np.max(each.b) > 0 for each in draw.layers[:at]):
+            return None  # the fused kernel does not check rows that the sparse kernel computed
         spoilt = _overflowing(draw, at, np.finfo(dtype).max)
         if spoilt is None:
             return None
@@ -356,10 +358,22 @@ def check_fault(seed, folder):
             options["callback"] = _stop
         way = _way(draw, options)
         told, call = f"seed {seed}: {way}, {form}, {options}, {wanted}", _WAYS[way]
-        before, again = _settings(), kind < 3 and way != "store"
+        before, plain = _settings(), {k: x for k, x in options.items() if k != "callback"}
+
+        def compute():
+            """Make a right call, unless its options are refused."""
+            if kind < 3 and way != "store":
+                try:
+                    Y = call(net, good, plain, folder)
+                except errors.GbdnnError as error:
+                    if not _is_refused(error):
+                        raise
+                else:
+                    assert np.array_equal(Y, draw.expected), told
+
+        if seed % 2:  # what is kept is of the sums of this call
+            compute()
         try:
-            if again and seed % 2:  # what is kept is of the sums of this call
-                call(net, good, {k: x for k, x in options.items() if k != "callback"}, folder)
             call(net, X, options, folder / f"{seed}.bad")
             raise AssertionError(f"no error, {told}")
         except (errors.GbdnnError, KeyError) as error:
@@ -367,10 +381,8 @@ def check_fault(seed, folder):
                 return None
             if not re.search(wanted, str(error)):
                 raise AssertionError(told) from error
+        compute()
         assert _settings() == before, told
-        options.pop("callback", None)
-        if again:
-            assert np.array_equal(call(net, good, options, folder), draw.expected), told
     return at
 
 
