@@ -4,10 +4,12 @@ import ast
 import json
 import pkgutil
 import re
+import types
 from pathlib import Path
 
 import pytest
 
+import gbdnn
 from gbdnn.errors import MissingPackageError
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +43,7 @@ def names(code):
     nodes, known = [*ast.walk(ast.parse(code))], {}
     for node in nodes:
         for each in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            path = f"{node.module}." * isinstance(node, ast.ImportFrom) + each.name
+            path = ".".join(filter(None, (getattr(node, "module", None), each.name)))
             if path.partition(".")[0] == "gbdnn":
                 yield path
                 is_top = isinstance(node, ast.Import) and not each.asname
@@ -56,11 +58,14 @@ def names(code):
 
 
 def missing(code):
-    """Return those that do not exist."""
+    """Return those that do not exist in a module."""
     found = []
     for name in {*names(code)}:
+        known = gbdnn
         try:
-            pkgutil.resolve_name(name)
+            for each in name.split(".")[1:]:
+                if isinstance(known, types.ModuleType):
+                    known = pkgutil.resolve_name(f"{known.__name__}.{each}")
         except MissingPackageError:
             continue
         except (AttributeError, ImportError):

@@ -293,7 +293,7 @@ def _is_computed(draw, net, X, way, options, folder, told):
     if is_planned:
         plan = gbdnn.plan(net, X, **options)
         assert plan == progress.plan, told
-        assert progress.fraction == 1, told
+        assert progress.fraction == 1 or "memory" in options, told
         assert "expected" in str(plan) or "memory" in options, told
     if records is not None:
         table = gbdnn.per_layer(records, len(net))
