@@ -350,7 +350,7 @@ def test_values_and_shapes_name_the_layer(tmp_path):
 
 
 NORM = {
-    "g": [0.5, 2.0, -1.0, 0.25], "s": b, "mean": [0.25, -0.5, 0.0, 1.0],
+    "factors": [0.5, 2.0, -1.0, 0.25], "mean": [0.25, -0.5, 0.0, 1.0],
     "variance": np.array([0.25, 4.0, 1.0, 16.0]) - 2.0**-10,
     "f": [0.5, 2.0, 4.0, 1.0, 1.5],
 }  # fmt: skip
@@ -358,13 +358,13 @@ AFFINE = {
     "norm of a product": [
         gemm("x", "h"),
         helper.make_node(
-            "BatchNormalization", ["h", "g", "s", "mean", "variance"], ["n"], epsilon=2.0**-10
+            "BatchNormalization", ["h", "factors", "b", "mean", "variance"], ["n"], epsilon=2.0**-10
         ),
         ("Relu", ["n"], ["y"]),
     ],
     "norm behind an activation": [
         gemm("x", "h"), ("Relu", ["h"], ["r"]),
-        ("BatchNormalization", ["r", "g", "s", "mean", "variance"], ["n"]),
+        ("BatchNormalization", ["r", "factors", "b", "mean", "variance"], ["n"]),
         gemm("n", "y", "V", "c"),
     ],
     "norm first": [("BatchNormalization", ["x", "f", "f", "f", "f"], ["n"]), gemm("n", "y")],
