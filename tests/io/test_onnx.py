@@ -352,7 +352,7 @@ def test_values_and_shapes_name_the_layer(tmp_path):
 NORM = {
     "factors": [0.5, 2.0, -1.0, 0.25], "mean": [0.25, -0.5, 0.0, 1.0],
     "variance": np.array([0.25, 4.0, 1.0, 16.0]) - 2.0**-10,
-    "f": [0.5, 2.0, 4.0, 1.0, 1.5],
+    "k": [0.5, 2.0, 4.0, 1.0, 1.5],
 }  # fmt: skip
 AFFINE = {
     "norm of a product": [
@@ -367,7 +367,7 @@ AFFINE = {
         ("BatchNormalization", ["r", "factors", "b", "mean", "variance"], ["n"]),
         gemm("n", "y", "V", "c"),
     ],
-    "norm first": [("BatchNormalization", ["x", "f", "f", "f", "f"], ["n"]), gemm("n", "y")],
+    "norm first": [("BatchNormalization", ["x", "k", "k", "k", "k"], ["n"]), gemm("n", "y")],
     "before": [("Sub", ["x", "u"], ["h"]), ("Div", ["h", "v"], ["g"]), gemm("g", "y")],
     "the other way": [("Sub", ["u", "x"], ["h"]), ("Mul", ["v", "h"], ["g"]), gemm("g", "y")],
     "after": [gemm("x", "h"), ("Sub", ["h", "b"], ["g"]), ("Div", ["g", "one"], ["y"])],
