@@ -27,7 +27,8 @@ static void make_network(void)
     for (int k = 0; k < DEPTH; k++) {
         int64_t *indptr = must((NEURONS + 1) * 8);
         uint32_t *rows = must(NEURONS * EDGES * 4), *places = must(NEURONS * 4);
-        real *limits = must(8), *weights = must(NEURONS * EDGES * 4), *bias = must(4);
+        real *limits = must(2 * sizeof(real)), *bias = must(sizeof(real));
+        real *weights = must(NEURONS * EDGES * sizeof(real));
         for (int j = 0; j < NEURONS; j++) {
             indptr[j + 1] = (j + 1) * EDGES;
             places[j] = j;
@@ -38,7 +39,7 @@ static void make_network(void)
         }
         limits[1] = 1, bias[0] = -0.12;
         table[k] = (struct layer){NEURONS, NEURONS, NEURONS * EDGES, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0,
-                                  indptr, 0, rows, places, weights, bias, limits, must(NEURONS)};
+                                  indptr, rows, places, weights, bias, limits, must(NEURONS)};
     }
 }
 
@@ -63,7 +64,7 @@ static int64_t answer(int64_t threads, const struct threads *record, const int64
                       .windows = WINDOWS, .parts = &part, .last_row = INPUTS, .part_rows = 1536,
                       .step = WIDTH, .read_place = 1, .limit = DEPTH, .ids = INPUTS, .neurons = NEURONS,
                       .width = WIDTH, .stride = STRIDE, .blocks = BLOCKS, .threads = threads,
-                      .merges = 2, .shares = 64, .table_size = 1 << 14, .slice = 30000,
+                      .merges = 2, .most_shared = 64, .table_size = 1 << 14, .slice = 30000,
                       .workers = workers, .is_told = 1, .census = 1, .log_size = 1 << 16};
     r->memory = must(SLOTS / WIDTH * NEURONS * STRIDE * sizeof(real));
     int64_t **longs[] = {&r->counts, &r->kept, &r->unread, &r->flagged, &r->repeated,
