@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _BAD_INPUT, _FAULT, _INTERRUPTED, _CLOSED = 2, 3, 130, 141
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # not on Windows
 
 app = typer.Typer(
     name="gbdnn",

@@ -64,12 +64,12 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
 
 def _end_with_parent() -> None:
     """Make a worker ignore Ctrl-C, which the command handles, and exit with the command."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):  # not on Windows
         signal.signal(number, signal.SIG_IGN)
 
     def wait() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
-        signal.raise_signal(signal.SIGKILL)
+        signal.raise_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
 
     threading.Thread(target=wait, daemon=True).start()
 

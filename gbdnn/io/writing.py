@@ -172,7 +172,7 @@ def _replacing(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
-            if old is not None:
+            if old is not None and hasattr(os, "fchmod"):  # not on Windows
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         temporary.replace(target)

@@ -6,12 +6,13 @@ machine can be tested on any other.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gbdnn.runtime.cores import cores
 
@@ -73,7 +74,7 @@ def processor_name() -> str:
 
 
 def _read() -> Machine:
-    flags = set(_cpuinfo().get("flags", "").split())
+    flags = _flags()
     if platform.machine() in ("aarch64", "arm64"):
         level = "NEON"
     elif flags >= _AVX2:
@@ -81,6 +82,15 @@ def _read() -> Machine:
     else:
         level = ""
     return Machine(level or "AVX2", _caches(), cores(), level)
+
+
+def _flags() -> set[str]:
+    """Return names of instructions, as in /proc/cpuinfo; on Windows, those of two levels."""
+    windows: Any = getattr(ctypes, "windll", None)
+    if windows is None:
+        return set(_cpuinfo().get("flags", "").split())
+    has = windows.kernel32.IsProcessorFeaturePresent
+    return {*(_AVX2 if has(40) else ()), *(_AVX512 if has(41) else ())}  # AVX2, AVX512F
 
 
 def _caches() -> tuple[int, int, int]:

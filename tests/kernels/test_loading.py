@@ -16,6 +16,7 @@ from gbdnn.kernels.compiled.graphblas import record_for, with_graphblas
 
 ROOT = Path(__file__).parents[2]
 HEADERS = "".join(each.read_text(encoding="utf-8") for each in sorted(build.HERE.glob("*.h")))
+EXPORTED = re.findall(r"^EXPORT [\w ]+?\W(\w+)\(", HEADERS, re.MULTILINE)
 COPIED = """
 import sys
 import numpy as np
@@ -114,14 +115,34 @@ def test_libraries_for_musl_need_only_its_c_library(tmp_path, monkeypatch):
     assert b"libc.so.6" not in content
 
 
-WITHOUT_NAMES = """
-import ctypes, mmap, os, sys
-import graphblas, numpy as np, safetensors.numpy
+def test_the_platform_of_windows(monkeypatch):
+    monkeypatch.setattr(platform, "system", lambda: "Windows")
+    monkeypatch.setattr(platform, "machine", lambda: "AMD64")
+    levels = build.PLATFORMS[build.this_platform()]
+    assert [*levels] == [*build.PLATFORMS["manylinux_2_28_x86_64"]]
+    assert {build.file_name(each, "float32")[-4:] for each in levels.values()} == {".dll"}
 
-names = "fork register_at_fork sysconf getloadavg sched_getaffinity sched_setaffinity"
+
+@pytest.mark.slow
+def test_libraries_for_windows_need_only_its_c_library(tmp_path):
+    pytest.importorskip("ziglang")
+    [level, *_] = build.PLATFORMS["win_amd64"].values()
+    made = build.build(tmp_path, [level], ["float32"])
+    assert sorted(made) == sorted(tmp_path.iterdir())
+    content = made[0].read_bytes()
+    assert all(b"\0%s\0" % name.encode() in content for name in EXPORTED)
+    needed = set(re.findall(rb"([\w-]+)\.dll\0", content)) - {made[0].stem.encode()}
+    assert all(re.match(rb"(?i)kernel|api-ms-win-crt-", name) for name in needed), needed
+
+
+WITHOUT_NAMES = """
+import ctypes, mmap, os, signal, sys
+import graphblas, numpy as np, rich.progress, safetensors.numpy, typer
+
+names = "fork register_at_fork sysconf getloadavg sched_getaffinity sched_setaffinity fchmod"
 for name in names.split():
     delattr(os, name)
-del os.RTLD_NOLOAD, mmap.MAP_PRIVATE, mmap.MAP_ANONYMOUS
+del os.RTLD_NOLOAD, mmap.MAP_PRIVATE, mmap.MAP_ANONYMOUS, signal.SIGHUP, signal.SIGKILL
 sys.modules["fcntl"] = None
 load = ctypes.CDLL
 def of_path(name, *more, **options):
@@ -130,7 +151,7 @@ def of_path(name, *more, **options):
     return load(name, *more, **options)
 ctypes.CDLL = of_path
 
-import gbdnn, gbdnn.training
+import gbdnn, gbdnn.cli, gbdnn.training
 net = gbdnn.Network([gbdnn.Layer(np.eye(40), 0.5)] * 3)
 X = np.arange(800.0).reshape(20, 40)
 for engine in ("graphblas", "fused"):
@@ -139,6 +160,7 @@ for engine in ("graphblas", "fused"):
         assert (Y.to_dense(fill_value=0) == X + 1.5).all()
 run = gbdnn.train(net, X / 800, X, epochs=1, loss="squared_error")
 gbdnn.save(net, sys.argv[1])
+gbdnn.save(net, sys.argv[1], replace=True)
 assert len(gbdnn.load(sys.argv[1])) == 3
 gbdnn.scaling(lambda n: gbdnn.infer(net, X, nthreads=n), [1], rounds=1)
 print("done")
@@ -152,10 +174,9 @@ def test_what_windows_lacks_is_not_needed(tmp_path):
 
 def test_python_knows_each_function():
     """A function that Python calls is declared in a header, and exported by the library."""
-    names = re.findall(r"^EXPORT [\w ]+?\W(\w+)\(", HEADERS, re.MULTILINE)
-    assert len(names) == HEADERS.count("\nEXPORT ") > 20
+    assert len(EXPORTED) == HEADERS.count("\nEXPORT ") > 20
     for dtype in map(np.dtype, build.DTYPES):
-        assert all(getattr(loading.of_any_processor(dtype), name) for name in names)
+        assert all(getattr(loading.of_any_processor(dtype), name) for name in EXPORTED)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

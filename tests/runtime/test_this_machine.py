@@ -1,5 +1,7 @@
 """What the system tells of a machine, and what follows from it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from gbdnn.runtime import machine as module
@@ -55,6 +57,18 @@ def test_architectures_other_than_x86(system, name, vectors, level, monkeypatch)
     monkeypatch.setattr(module.platform, "processor", lambda: "")
     assert (machine().vectors, machine().level) == (vectors, level)
     assert processor_name() == name
+
+
+@pytest.mark.parametrize(
+    ("present", "level"), [({40, 41}, "AVX-512"), ({40}, "AVX2"), ({6, 10}, "")]
+)
+def test_windows_is_asked_for_the_instructions(system, present, level, monkeypatch):
+    """By the numbers of PF_AVX2_INSTRUCTIONS_AVAILABLE and PF_AVX512F_INSTRUCTIONS_AVAILABLE."""
+    kernel32 = SimpleNamespace(IsProcessorFeaturePresent=lambda number: number in present)
+    windll = SimpleNamespace(kernel32=kernel32)
+    monkeypatch.setattr(module.ctypes, "windll", windll, raising=False)
+    monkeypatch.setattr(module.platform, "machine", lambda: "AMD64")
+    assert machine().level == level
 
 
 def test_a_system_that_is_silent(system):

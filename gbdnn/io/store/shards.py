@@ -75,7 +75,7 @@ class ShardWriter:
         # Not save_file, whose temporary files have names that other programs use, too.
         content = _safetensors("safetensors.numpy").save(self._arrays)
         with whole_file(path, replace=False) as file:
-            if index.exists():
+            if index.exists() and hasattr(os, "fchmod"):  # not on Windows
                 os.fchmod(file.fileno(), stat.S_IMODE(index.stat().st_mode))
             file.write(content)
         digest = checksum(content)

@@ -43,31 +43,38 @@ class Level(NamedTuple):
     options: tuple[str, ...] = ()
 
 
+def _x86_64(target: str) -> dict[str, Level]:
+    return {
+        # The compiler would divide vectors of a cache line into halves.
+        "AVX-512": Level(target, "x86_64_v4", 4, ("-mprefer-vector-width=512",)),
+        "AVX2": Level(target, "x86_64_v3", 2),
+        "": Level(target, "x86_64", 2),
+    }
+
+
 # Levels by the tag of a wheel, the best one first; the last one is for the loops of GraphBLAS calls
 # on any processor. With AVX-512 there are 32 registers of a cache line, otherwise fewer or smaller
 # ones.
 PLATFORMS = {
-    "manylinux_2_28_x86_64": {
-        # The compiler would divide vectors of a cache line into halves.
-        "AVX-512": Level("x86_64-linux-gnu.2.28", "x86_64_v4", 4, ("-mprefer-vector-width=512",)),
-        "AVX2": Level("x86_64-linux-gnu.2.28", "x86_64_v3", 2),
-        "": Level("x86_64-linux-gnu.2.28", "x86_64", 2),
-    },
-    "musllinux_1_2_x86_64": {
-        "AVX-512": Level("x86_64-linux-musl", "x86_64_v4", 4, ("-mprefer-vector-width=512",)),
-        "AVX2": Level("x86_64-linux-musl", "x86_64_v3", 2),
-        "": Level("x86_64-linux-musl", "x86_64", 2),
-    },
+    "manylinux_2_28_x86_64": _x86_64("x86_64-linux-gnu.2.28"),
+    "musllinux_1_2_x86_64": _x86_64("x86_64-linux-musl"),
+    "win_amd64": _x86_64("x86_64-windows-gnu"),
     "manylinux_2_28_aarch64": {"NEON": Level("aarch64-linux-gnu.2.28", "generic", 2)},
     "macosx_11_0_arm64": {"NEON": Level("aarch64-macos.11.0", "apple_m1", 2)},
+}
+# Vector instructions and what the compiler uses with them, by its names.
+_AVX2 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
+_FEATURES = {
+    "x86_64_v3": _AVX2,
+    "x86_64_v4": (*_AVX2, "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
 }
 
 
 def this_platform() -> str:
     """Return the tag of this machine's wheels, which may have no libraries."""
     linux = "manylinux_2_28" if platform.libc_ver()[0] == "glibc" else "musllinux_1_2"
-    system = {"Linux": linux, "Darwin": "macosx_11_0"}.get(platform.system(), "other")
-    return f"{system}_{platform.machine()}"
+    systems = {"Linux": linux, "Darwin": "macosx_11_0", "Windows": "win"}
+    return f"{systems.get(platform.system(), 'other')}_{platform.machine()}".lower()
 
 
 def sources() -> list[Path]:
@@ -80,7 +87,7 @@ def file_name(level: Level, dtype: str) -> str:
     texts = [file.read_bytes() for file in (*sources(), *sorted(HERE.glob("*.h")))]
     texts += [repr((OPTIONS, level, DTYPES[dtype])).encode()]
     digest = hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
-    return f"{level.cpu}-{dtype}-{digest}.so"
+    return f"{level.cpu}-{dtype}-{digest}.{'dll' if 'windows' in level.target else 'so'}"
 
 
 def declarations(folder: Path, dtype: str) -> Path:
@@ -114,6 +121,13 @@ def command(level: Level, dtype: str, out: Path, *options: str) -> list[str]:
     """Return the command that compiles a library."""
     target, cpu, pair_lines, more = level
     real, bits = DTYPES[dtype]
+    if "windows" in target:
+        # The compiler would compile a C runtime for each -mcpu=. Nothing links to the library.
+        wanted = ["-target-cpu", cpu.replace("_", "-")]
+        for name in _FEATURES.get(cpu, ()):
+            wanted += ["-target-feature", f"+{name}"]
+        more += (*(x for each in wanted for x in ("-Xclang", each)), f"-Wl,--out-implib,{out}.lib")
+        cpu = "x86_64"
     return [
         *(sys.executable, "-m", "ziglang", "cc", *OPTIONS, "-target", target, f"-mcpu={cpu}"),
         *(f"-DREAL={real}", f"-DBITS={bits}", f"-DPAIR_LINES={pair_lines}", *more, *options),
@@ -144,6 +158,7 @@ def build(
             done = subprocess.run(command(level, dtype, made), capture_output=True, text=True)  # noqa: S603
             if done.returncode:
                 raise RuntimeError(f"cannot compile the kernels for {level.cpu}:\n{done.stderr}")
+            Path(f"{made}.lib").unlink(missing_ok=True)
             made.replace(path)
         return path
 

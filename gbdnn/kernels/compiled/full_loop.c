@@ -24,6 +24,10 @@ most twice as expensive as compacting at the best moment. */
 
 #include "loops.h"
 
+#ifdef _WIN32  // without aligned memory that GraphBLAS can free
+#define aligned_alloc(alignment, size) malloc(size)
+#endif
+
 /* Inputs `first` to `first + count` of a block before or after a layer. */
 struct panel {
     real *at;

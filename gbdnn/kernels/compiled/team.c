@@ -19,6 +19,10 @@ watch the gate, then they sleep. */
 
 #include "loops.h"
 
+#ifdef _WIN32
+#define aligned_alloc(alignment, size) _aligned_malloc(size, alignment)
+#endif
+
 enum { LOOKS = 64 };  // at the gate between times
 enum { CONDITIONS = 64 };  // of helpers that sleep; more of them share one
 
