@@ -115,24 +115,6 @@ def test_rows_that_leave_in_turns(nthreads, deduplicate, monkeypatch):
 
 
 @THREADS
-@pytest.mark.parametrize("deduplicate", [False, True])
-def test_a_sparse_answer_of_which_some_rows_are_dense(nthreads, deduplicate):
-    """Each input keeps its pattern: few entries, then many, and none in most inputs."""
-    diagonal = np.eye(31, dtype="f4")
-    net = gbdnn.Network([
-        gbdnn.Layer(diagonal, *([0.5] if k == 1 else []), bias_rule="entries" if k == 1 else "all")
-        for k in range(4)
-    ])  # fmt: skip
-    X = np.zeros((3000, 31), "f4")
-    rows = np.arange(400)
-    X[rows, rows % 31], X[400:500] = 1 + rows, 1 + np.arange(100)[:, np.newaxis]
-    for order in (X, X[::-1].copy()):
-        expected = gbdnn.infer(net, order, engine="lagraph")
-        options = {"memory": 1 << 16, "nthreads": nthreads, "deduplicate": deduplicate}
-        assert gbdnn.infer(net, order, engine="fused", **options).isequal(expected)
-
-
-@THREADS
 def test_a_layer_in_panels_is_not_divided_among_threads(nthreads):
     """Three inputs remain, whose layers are divided; the second of these has panels."""
     random = np.random.default_rng(0)

@@ -11,18 +11,6 @@ ENGINES = pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
-def test_equal_inputs_in_different_blocks_become_one(engine, monkeypatch):
-    narrow(monkeypatch)
-    net, X = converging()
-    X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
-    stats = []
-    Y = gbdnn.infer(net, X, engine=engine, deduplicate=True, nthreads=2, callback=stats.append)
-    table = gbdnn.per_layer(stats)
-    assert (table["inputs"][11], table["alive"][11]) == (1, 200)
-    assert len(gbdnn.categories(Y)) == 200
-
-
-@pytest.mark.parametrize("engine", ["full", "fused"])
 @pytest.mark.parametrize("nthreads", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_blocks_of_which_nothing_is_left_between_others(engine, nthreads, seed, monkeypatch):

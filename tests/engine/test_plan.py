@@ -8,7 +8,6 @@ import pytest
 from conftest import network
 from networks import converging, pruned
 from oracles import case
-from patches import uncompiled
 
 import gbdnn
 from gbdnn import errors
@@ -98,14 +97,6 @@ def test_networks_on_disk():
     plan = planned(net, CASE.X, memory="200kB", nthreads=1)
     assert len(plan.sizes.starts) > 1
     assert f"{len(plan.sizes.starts)} groups of layers" in repr(plan)
-
-
-def test_inputs_are_merged_without_kernels_for_the_processor(monkeypatch):
-    net = network(CASE.layers)
-    assert gbdnn.plan(net, CASE.X, deduplicate=True).merges
-    uncompiled(monkeypatch)
-    plan = gbdnn.plan(net, CASE.X, deduplicate=True)
-    assert (plan.kernel, plan.merges) == ("full", True)
 
 
 def test_the_table():

@@ -1,9 +1,7 @@
 """What blocks have, in the full kernel and the fused one: pools, threads, memory."""
 
-import graphblas as gb
 import numpy as np
 import pytest
-from patches import regrouped
 from suitesparse_graphblas import ffi, lib
 
 import gbdnn
@@ -37,29 +35,6 @@ def test_a_product_that_is_not_in_place_is_noticed(nthreads, monkeypatch):
         found.use_graphblas(record)
     Y = gbdnn.infer([np.eye(8)], np.eye(8), engine="full", dtype="FP32", nthreads=nthreads)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.eye(8))
-
-
-def test_activations_that_become_sparse_change_the_kernel(monkeypatch):
-    """Dense features, then one neuron in 4096: the blocks become rows."""
-    regrouped(monkeypatch)
-    monkeypatch.setattr("gbdnn.engine.run.is_stop", lambda k, *_: k == 2)
-    n = 4096
-    wide = gb.Matrix.from_coo(
-        np.repeat(np.arange(n), 32), np.arange(32 * n) * 97 % n, np.ones(32 * n), dup_op="plus"
-    )
-    bias = np.full(n, -1e9)
-    bias[7] = 0
-    X = np.zeros((600, n))
-    X[:, ::3] = 1
-    stats = []
-    layers = [(0.0, wide), (bias, wide), (0.0, wide)]
-    net = gbdnn.Network([gbdnn.Layer(W, b, dtype="FP32") for b, W in layers])
-    Y = gbdnn.infer(net, X, deduplicate=False, callback=stats.append)
-    kernels = {k: {s.kernel for s in stats if s.layer == k} for k in range(3)}
-    assert kernels[0] == kernels[1]
-    assert kernels[1] in ({"full"}, {"fused"})
-    assert kernels[2] == {"sparse"}
-    assert Y.isequal(gbdnn.infer(net, X, engine="sparse"))
 
 
 @pytest.mark.parametrize(

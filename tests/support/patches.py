@@ -2,7 +2,7 @@
 
 from gbdnn.arrays import answer, sparse_rows
 from gbdnn.engine import graphblas_run
-from gbdnn.kernels import costs, fused_run, parts
+from gbdnn.kernels import costs, fused_run, fused_shares, parts
 from gbdnn.runtime import machine as machine_module
 
 
@@ -37,7 +37,7 @@ def uncompiled(patch):
 
 
 def divided(patch):
-    """Threads share little work; compiled code returns often; buffers are small."""
+    """Threads share little work, always with help; compiled code returns often; small buffers."""
     for name in ("HAND_OVER", "SHARE", "PART"):
         patch.setattr(costs, name, 1e-9)
     patch.setattr(costs, "PART_ROWS", 10)
@@ -49,5 +49,6 @@ def divided(patch):
     for module, name, value in (
         (graphblas_run, "_LEAST_HELD", 1), (answer, "_LEAST", 20_000),
         (sparse_rows, "_SHARED", 1), (sparse_rows, "_COPIERS", 2),
+        (fused_shares, "_ALONE", 0), (fused_shares, "perf_counter", lambda: 0.0),
     ):  # fmt: skip
         patch.setattr(module, name, value)
