@@ -61,10 +61,3 @@ def test_what_is_dense_by_definition_names_the_remedy(function, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(errors.TooLargeError, match=r"X\[gbdnn\.categories\(X\), :\]\.new\(\)"):
         function(features())
-
-
-def test_the_remedy():
-    X = features()
-    some = gbdnn.categories(X)
-    assert some.tolist() == IDS[:3]
-    assert gbdnn.infer([W], X[some, :].new(), bias=0.5).nrows == 3

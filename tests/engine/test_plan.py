@@ -146,8 +146,3 @@ def test_plans_of_a_few_inputs_are_kept_by_all_that_they_depend_on():
     for threads in (1, 3, 8):
         with gb.ss.Context(engage=False, nthreads=threads):
             assert gbdnn.plan(net, X).facts.threads == min(threads, machine().cores)
-
-
-def test_entries_of_an_array_are_estimated_from_some_rows():
-    X = np.random.default_rng(0).random((5000, 8)) < 0.3
-    assert DenseRows(X, np.dtype(np.float32)).nvals == pytest.approx(np.count_nonzero(X), rel=0.15)

@@ -10,6 +10,7 @@ from drawn import FORMS, same
 
 import gbdnn
 from gbdnn import errors, graph
+from gbdnn.arrays import matrices
 from gbdnn.engine.plan import engines
 from gbdnn.kernels import dense_product, gather
 
@@ -128,6 +129,7 @@ def drawn_call(seed, folder):
             for limit, value in {"PIECE": 500, "SHARE": 8, "HEAVY": 16}.items():
                 patch.setattr(gather, limit, value)
             patch.setattr(dense_product, "UNIT", 1)
+            patch.setattr(matrices, "_LARGE", 1)
         try:
             found = [
                 graph.infer(case.layers, given, A, nodes=nodes, nthreads=n, **options)

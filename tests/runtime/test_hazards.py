@@ -8,6 +8,8 @@ from shell import python
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.kernels.compiled.record import Record
+from gbdnn.kernels.ranges import Ranges, compute
 from gbdnn.runtime import threads as gbdnn_threads
 
 FORK = """
@@ -119,6 +121,18 @@ def test_an_error_on_a_thread_ends_all_and_reaches_the_caller(error):
     begun = []
     gbdnn_threads.on_threads(4, begun.append, stop=stopped.set)
     assert 0 in begun
+
+
+def test_an_error_ends_ranges_of_rows():
+    """No thread takes a further one."""
+    some = Ranges(np.arange(40), np.arange(1, 41))
+
+    def fail(*_):
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError, match="stop"):
+        compute([(Record("dense", np.dtype("f4")), some)], lambda: fail, 1)
+    assert some.begun[0] == some.count
 
 
 def test_what_cannot_be_shown_is_named():
