@@ -142,6 +142,9 @@ class FusedInputs:
         parts, part, last = read_parts(source, first, self._step, sizes.workers, sizes.working // 8)
         self._watch.progress.spent(reading=perf_counter() - began)
         ids = source.ids[first:last] if isinstance(source, SparseRows) else None
+        if self._is_dense and ids is not None:  # activations that were computed in sparse rows
+            self._is_dense = False
+            self._load(k)
         chain = self._loader.around(k).chain
         self._run.read(
             parts, first, last, part, self._step, layer=k, position=chain.layers.position(k),
