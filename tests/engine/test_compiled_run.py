@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from networks import converging
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.arrays.answer import Answer
 from gbdnn.engine import compiled_run
 from gbdnn.kernels import fused_run, together
@@ -141,3 +142,16 @@ def test_few_dense_rows_need_no_array_for_all(engine, monkeypatch):
     X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024)
     Y = gbdnn.infer(net, X, engine=engine, deduplicate=False, memory="1MiB")
     assert Y.nvals == 1024 * gbdnn.categories(Y).size > 0
+
+
+@pytest.mark.parametrize("engine", ["auto", "fused", "full", "sparse"])
+def test_rows_that_come_back_are_checked_though_features_are_dense(engine):
+    """Layer 1 has a bias of entries, and needs sparse rows; layer 2 overflows before its clip."""
+    W = np.eye(4, dtype="f4")
+    layers = [
+        gbdnn.Layer(W),
+        gbdnn.Layer(W, 1.0, bias_rule="entries"),
+        gbdnn.Layer(3e38 * W, clip=2.5),
+    ]
+    with pytest.raises(errors.NonFiniteError, match="layer 2"):
+        gbdnn.infer(layers, 1 + np.eye(4, dtype="f4"), engine=engine)
