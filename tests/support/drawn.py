@@ -208,8 +208,8 @@ def setting(random):
     """The choices of any machine; blocks, windows and kernels of any kind. Yield its patches."""
     patches = SETTINGS[random.integers(len(SETTINGS))]
     with pytest.MonkeyPatch.context() as patch:
+        name = str(random.choice(list(machines.MACHINES)))
         if not machines.IS_AVX2:
-            name = str(random.choice(list(machines.MACHINES)))
             patch.setattr(machines.machine_module, "_current", machines.named(name))
         for each in patches:
             each(patch)
