@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "loops.h"
+#include "numbers.h"
 
 enum { NEURONS = 24, DEPTH = 12, EDGES = 4, INPUTS = 480, PARTS = 20, ROWS = INPUTS / PARTS };
 
@@ -18,26 +19,6 @@ static struct GB_BinaryOp_opaque { int at; } plus, min;
 static struct GB_IndexUnaryOp_opaque { int at; } greater;
 
 static void *must(size_t size) { return calloc(1, size + 1); }
-
-/* The same numbers on every system. */
-static int draw(void)
-{
-    static uint64_t x = 88172645463325252;
-    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-    return x >> 33;
-}
-
-static uint64_t sum;  // of the bits of all answers
-
-static void add_to_sum(const real *y, int64_t count)
-{
-    bits word;
-    for (int64_t k = 0; k < count; k++) {
-        memcpy(&word, y + k, sizeof word);
-        sum = (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-        sum ^= sum >> 32;
-    }
-}
 
 static int new_matrix(GrB_Matrix *A, GrB_Type type, GrB_Index nrows, GrB_Index ncols)
 {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "run.h"
+#include "numbers.h"
 
 enum { NEURONS = 64, DEPTH = 40, EDGES = 4, INPUTS = 1500, WIDTH = 64, STRIDE = 80, BLOCKS = 90 };
 
@@ -19,26 +20,6 @@ static void *must(size_t size)
 {
     char *found = calloc(1, size + 64);
     return found + 64 - (uintptr_t)found % 64;
-}
-
-/* The same numbers on every system. */
-static int draw(void)
-{
-    static uint64_t x = 88172645463325252;
-    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-    return x >> 33;
-}
-
-static uint64_t sum;  // of the bits of all answers
-
-static void add_to_sum(const real *y, int64_t count)
-{
-    bits word;
-    for (int64_t k = 0; k < count; k++) {
-        memcpy(&word, y + k, sizeof word);
-        sum = (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-        sum ^= sum >> 32;
-    }
 }
 
 static void make_network(void)

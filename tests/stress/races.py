@@ -37,7 +37,7 @@ def run(program: str, dtype: str, *, planted: bool = False) -> tuple[int, str]:
                 text = text.replace(plain, race)
             (folder / path.name).write_text(text)
         command = [
-            *(sys.executable, "-m", "ziglang", "cc", *OPTIONS, f"-I{folder}"),
+            *(sys.executable, "-m", "ziglang", "cc", *OPTIONS, f"-I{folder}", f"-I{HERE}"),
             *(f"-DREAL={real}", f"-DBITS={bits}", "-DPAIR_LINES=2"),
             *map(str, sorted(folder.glob("*.c"))),
             *("-lm", "-lpthread", "-o", str(folder / "program")),
