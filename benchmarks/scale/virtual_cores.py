@@ -5,8 +5,8 @@
     python benchmarks/scale/virtual_cores.py --engine sparse --inputs 10000
 
 Each virtual thread has a clock. The one with the least clock takes the next piece, whose time is
-added to it. At the end of a phase all clocks are set to the latest one, plus 1.25 us, plus the time
-in which one thread prepares the next phase. This predicts what pieces, phases and serial parts
+added to it. At the end of a phase all clocks are set to the latest one, plus `costs.SHARE` and the
+time in which one thread prepares the next phase. This predicts what pieces, phases and serial parts
 allow. Python around the call, memory and caches that cores share, clock rates and the waking of
 threads are not in it. A piece takes the least of its times in several rounds, since all threads
 would wait for a single disturbed piece.
@@ -29,7 +29,7 @@ import typer
 import gbdnn
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io.array_files import read_idx
-from gbdnn.kernels import fused_run, together
+from gbdnn.kernels import costs, fused_run, together
 from gbdnn.kernels import parts as graphblas_parts
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import constant
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PHASES = "window", "find", "compare", "keep", "share", "extract", "copy"
-HAND_OVER = 1250  # ns
 _ROOM = 1 << 16  # pieces and phases of a call
 
 
@@ -105,7 +104,7 @@ def played(times: np.ndarray, threads: int) -> tuple[np.ndarray, np.ndarray]:
             clocks[clocks.argmin()] += ns
             spent[phase, 0] += ns
         else:  # counts from the end
-            serial = ns + HAND_OVER * (threads > 1)
+            serial = ns + costs.SHARE * (threads > 1)
             spent[phase, 1:] += serial, (clocks.max() - clocks).sum()
             clocks[:] = clocks.max() + serial
     return clocks, spent

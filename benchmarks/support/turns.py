@@ -61,8 +61,8 @@ def in_turn(
     pause : float, default 0
         Seconds between two runs: idle threads of an OpenMP runtime spin for up to 0.2 s.
     twice : bool, default False
-        Whether a program runs twice in its turn, and the second run is kept. A virtual machine can
-        lose memory that was not used for a second, so that the first run takes up to 0.07 s more.
+        Whether a program runs twice in its turn, and the second run is kept. In a virtual machine,
+        memory can be slow after a pause, so that the first run takes up to 0.07 s more.
     told : callable
         Called after each run with the round, from 1 on (0 and below are warm), name and run.
     """

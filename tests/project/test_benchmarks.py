@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn.kernels import costs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = ["--inputs", 64, "--layers", 6, "--rounds", 1]
@@ -117,11 +118,11 @@ def test_clocks_of_virtual_threads(engine, threads, monkeypatch):
 
 
 def test_the_clocks_of_known_pieces(monkeypatch):
-    """Two threads: 5, and 2 and 2; then a piece on one. A phase costs 1250 ns and serial parts."""
+    """Two threads: 5, and 2 and 2; then a piece on one. A phase costs SHARE and serial parts."""
     monkeypatch.syspath_prepend(BENCHMARKS / "scale")
     virtual_cores = importlib.import_module("virtual_cores")
     times = np.array([(0, 5), (0, 2), (0, 2), (-7, 3), (4, 6), (-3, 0)])
     clocks, spent = virtual_cores.played(times, 2)
-    assert clocks.tolist() == [5 + 3 + 6 + 2 * 1250] * 2
-    assert spent[0].tolist() == [9, 3 + 1250, 1]
-    assert spent[4].tolist() == [6, 1250, 6]
+    assert clocks.tolist() == [5 + 3 + 6 + 2 * costs.SHARE] * 2
+    assert spent[0].tolist() == [9, 3 + costs.SHARE, 1]
+    assert spent[4].tolist() == [6, costs.SHARE, 6]
