@@ -1,6 +1,6 @@
 """Measure again what the pages show: all files of results, the most quoted first.
 
-    python docs/measure.py                    # those that were not measured at this commit
+    python docs/measure.py                    # those that docs/outdated.py lists
     python docs/measure.py accelerate graph   # these
 
 Each file says by which commands it was measured; those with a variable of the environment, such as
@@ -19,20 +19,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import measured
-import tables
+import outdated
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks" / "support"))
 import report  # noqa: E402
 
-ORDER = (
-    "side-by-side", "real-networks", "accelerate", "training-steps", "sparse-linear", "graph",
-    "threads", "floor", "predicted", "after-torch", "single-layers", "larger", "wait-policy",
-    "training-estimators", "challenge", "training-wide", "training-structure", "training-accuracy",
-)  # fmt: skip
 BUSY = 0.2  # cores that others use, from which times are not reliable
 PATIENCE = 60  # seconds until the machine is quiet
 
@@ -52,11 +46,6 @@ def output(*command: str) -> str:
     ).stdout.strip()
 
 
-def recorded(name: str) -> dict[str, Any]:
-    """Return a file of results, with its commands."""
-    return tables.read(name) if name in measured.KINDS else tables.reports()[name]
-
-
 def missing(command: str) -> list[str]:
     """Return the variables in a command that are not set."""
     return [name for name in re.findall(r"\$(\w+)", command) if name not in os.environ]
@@ -64,7 +53,7 @@ def missing(command: str) -> list[str]:
 
 def measure(name: str) -> None:
     """Run the commands of a file of results, and write the file."""
-    command: str = recorded(name)["command"]
+    command: str = outdated.recorded(name)["command"]
     found = []
     for each in command.split("; "):
         words = shlex.split(os.path.expandvars(each))
@@ -88,12 +77,12 @@ def measure(name: str) -> None:
 if __name__ == "__main__":
     commit = output("git", "rev-parse", "--short=8", "HEAD")
     os.environ["GBDNN_COMMIT"] = commit  # files that were just measured are not another state
-    wanted = sys.argv[1:] or [each for each in ORDER if recorded(each)["commit"] != commit]
+    wanted = sys.argv[1:] or list(filter(outdated.later, outdated.ORDER))
     for each in wanted:
-        if names := missing(recorded(each)["command"]):
+        if names := missing(command := outdated.recorded(each)["command"]):
             print(f"{each}: skipped, {', '.join(names)} not set")
             continue
         require_quiet()
-        print(f"{each}: {recorded(each)['command']}", flush=True)
+        print(f"{each}: {command}", flush=True)
         measure(each)
         subprocess.run([sys.executable, HERE / "tables.py"], check=True)  # noqa: S603

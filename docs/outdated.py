@@ -3,18 +3,24 @@
     python docs/outdated.py
 
 For each file: the commit at which it was measured, and the number of later commits that changed
-its benchmark, or the package's code that its benchmark runs.
+its benchmark, or the package's code that its benchmark runs. Files of other processors are records.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from tables import read, reports
+import measured
+import tables
 
 ROOT = Path(__file__).parents[1]
+ORDER = (  # the most quoted first
+    "side-by-side", "real-networks", "accelerate", "training-steps", "sparse-linear", "graph",
+    "threads", "floor", "predicted", "after-torch", "single-layers", "larger", "wait-policy",
+    "training-estimators", "challenge", "training-wide", "training-structure", "training-accuracy",
+)  # fmt: skip
 EVERY = "arrays engine kernels model runtime inference.py answers.py"
 MORE = {
     "accelerate": "torch serving.py",
@@ -25,11 +31,17 @@ MORE = {
 }
 
 
-def later(name: str, facts: dict[str, str]) -> list[str]:
+def recorded(name: str) -> dict[str, Any]:
+    """Return a file of results, with its commands."""
+    return tables.read(name) if name in measured.KINDS else tables.reports()[name]
+
+
+def later(name: str) -> list[str]:
     """Return the later commits that changed what a file measures."""
+    facts = recorded(name)
     words = EVERY + " ".join(["", *(more for kind, more in MORE.items() if name.startswith(kind))])
     code = [f"gbdnn/{word}" for word in words.split()]
-    code += [word for word in facts.get("command", "").split() if word.startswith("benchmarks/")]
+    code += [word for word in facts["command"].split() if word.startswith("benchmarks/")]
     commit = facts["commit"].split(", ")[0].removesuffix("-dirty")
     command = ["git", "-C", ROOT, "log", "--format=%h", f"{commit}..HEAD", "--", *code]
     done = subprocess.run(  # noqa: S603
@@ -39,11 +51,9 @@ def later(name: str, facts: dict[str, str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    measured = {file.stem: read(file.stem) for file in sorted(Path(__file__).parent.glob("*.toml"))}
-    processors = sorted(ROOT.glob("benchmarks/limits/processors/*.json"))
-    measured |= {file.name: json.loads(file.read_text()) for file in processors}
-    for name, facts in {**measured, **reports()}.items():
-        if commits := later(name, facts):
+    for name in ORDER:
+        if commits := later(name):
+            facts = recorded(name)
             print(
                 f"{name}: {facts['date']}, commit {facts['commit']}, {len(commits)} later commits"
             )

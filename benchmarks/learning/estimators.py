@@ -28,7 +28,7 @@ HIDDEN = {"default": None, "100": (100,), "256,256": (256, 256)}
 
 
 def main(
-    seeds: options.Count = 10,
+    seeds: options.Count = 3,
     mnist: Annotated[bool, typer.Option(help="Also train on MNIST, once.")] = False,
     json_file: options.Json = None,
 ) -> None:
@@ -45,8 +45,7 @@ def main(
             f"made, {inputs} x {features}": datasets.make_classification(
                 inputs, features, n_informative=informative, n_classes=classes, random_state=0
             )
-            for inputs, features, informative, classes in
-            ((1000, 20, 10, 3), (4000, 50, 20, 4), (12000, 100, 20, 5))
+            for inputs, features, informative, classes in ((1000, 20, 10, 3), (4000, 50, 20, 4))
         },
         "diabetes": datasets.load_diabetes(return_X_y=True),
         "friedman1": datasets.make_friedman1(500, noise=1, random_state=0),

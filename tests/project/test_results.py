@@ -52,11 +52,11 @@ def test_files_of_results_are_printed_by_measured(docs):
 
 
 def test_all_files_of_results_are_measured_by_one_command(docs):
-    measure, kinds = docs("measure"), {*docs("measured").KINDS, *docs("tables").reports()}
+    outdated, kinds = docs("outdated"), {*docs("measured").KINDS, *docs("tables").reports()}
     larger = {"graph-16-cores", "threads-emerald-rapids"}  # of a larger machine
-    assert {*measure.ORDER} == kinds - larger
-    for name in measure.ORDER:
-        for command in measure.recorded(name)["command"].split("; "):
+    assert {*outdated.ORDER} == kinds - larger
+    for name in outdated.ORDER:
+        for command in outdated.recorded(name)["command"].split("; "):
             script = next(word for word in command.split() if ".py" in word)
             assert (DOCS.parent / script).exists()
 
@@ -79,7 +79,7 @@ def test_a_file_of_results_is_written_by_its_commands(docs, tmp_path, monkeypatc
     monkeypatch.setenv("IMAGES", "/SOME")
     monkeypatch.setenv("LEVEL", "1")
     monkeypatch.setattr(measure, "HERE", tmp_path / "docs")
-    monkeypatch.setattr(measure, "recorded", lambda _: {"command": command})
+    monkeypatch.setattr(docs("outdated"), "recorded", lambda _: {"command": command})
     measure.measure("accelerate")
     found = tomllib.loads((tmp_path / "docs/accelerate.toml").read_text())
     assert found["command"] == command
