@@ -92,7 +92,9 @@ class GraphBlasRun:
             start = rows.start if X is getattr(rows.source, "in_place", None) else 0
             bounds = np.append(np.arange(start, len(numbers), step), len(numbers))
         waiting: dict[int, list[SparseRows]] = {}
-        if len(numbers) == 0:
+        unread = len(numbers)
+        if not unread:
+            self._watch.progress.dropped(k, end - rows.start)
             return waiting, end
         multiplicity, net = self._watch.multiplicity, self._plan.facts.net
         is_written = stop == len(self._layers) and not is_sparse and self._sink.is_array
@@ -120,6 +122,8 @@ class GraphBlasRun:
                 unread = parts.finish_begun()
                 end = int(numbers[unread]) if unread < len(numbers) else end
                 is_taken = is_taken[: parts.count]
+        # Rows that are not read are counted when they are read again.
+        self._watch.progress.dropped(k, end - rows.start - int(unread - bounds[0]))
         return waiting, end
 
     def _division(self, layer: Layer, rows: WaitingRows, *, is_sparse: bool) -> _Division:
@@ -157,7 +161,6 @@ class GraphBlasRun:
         else:
             X = SparseRows.joined(some)
             if self._layers[k].droppable:
-                self._watch.progress.dropped(k, X.nrows - int(np.count_nonzero(X.degrees)))
                 numbers, X = numbers[X.degrees > 0], X.without_empty_rows()
             ids = X.ids
         self._watch.progress.spent(reading=perf_counter() - began)

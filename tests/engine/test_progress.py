@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import gbdnn
 from gbdnn.engine.progress import RunProgress, current, watched
@@ -18,6 +19,18 @@ def test_shallow_networks_and_runs_that_nobody_watches(inputs):
     gbdnn.infer([W, W, W], X)
     assert work.done == inputs * 2 * 64 * 64
     assert current() is not work
+
+
+def test_inputs_without_entries_count_once_if_they_are_read_again():
+    """Parts that are not begun when the memory is full are read again."""
+    X = np.ones((5000, 500))
+    X[::2] = 0
+    with watched(RunProgress()) as work:
+        gbdnn.infer(
+            [np.eye(500)] * 8, sp.coo_array(X), engine="sparse", deduplicate=True, memory="1MiB",
+            nthreads=1,
+        )  # fmt: skip
+    assert work.fraction == 1
 
 
 def test_the_seconds_of_a_block_are_divided_among_its_layers():
