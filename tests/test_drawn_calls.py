@@ -48,6 +48,15 @@ def test_an_answer_has_the_same_bits_however_it_is_divided(count):
     assert sum(drawn.check_bits(seed) for seed in range(first, first + count)) > count / 2
 
 
+@pytest.mark.parametrize("count", [16, pytest.param(500, marks=pytest.mark.slow)])
+def test_memory_is_enough(count):
+    """With the first seed in GBDNN_SEED, or 0."""
+    first = int(os.environ.get("GBDNN_SEED", "0"))
+    formats = Counter(drawn.check_memory(seed) for seed in range(first, first + count))
+    assert formats["csr"] > count / 2
+    assert formats["bitmapr"] + formats["fullr"] > 0
+
+
 @pytest.mark.slow
 def test_draws_meet_nearly_all_branches(tmp_path):
     """With the seed in GBDNN_SEED, or 0. Lines of errors, processors and signals remain."""

@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import tempfile
+import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -559,6 +560,35 @@ def check_bits(seed):
             for Y in found:
                 assert np.array_equal(Y, dense(whole)[rows]), (told, patches, options)
     return 0 < np.count_nonzero(expected) < expected.size
+
+
+def check_memory(seed):
+    """Draw a call with memory for a part of it; return the format of the answer.
+
+    What NumPy allocates exceeds `memory` by the answer alone: as rows, and as an array if many of
+    its values are nonzero. Some inputs die in the first layer, others become dense.
+    """
+    random = np.random.default_rng([seed, 2])
+    inputs, width, memory, dtype = 20_000, 1024, 32 << 20, str(random.choice(["FP32", "FP64"]))
+    W = [layer.W for layer in gbdnn.gallery.radixnet(width, int(random.choice([1, 3, 12])))]
+    W[-1] = W[-1][:, : random.choice([3, width, width])].new()
+    net = gbdnn.Network([gbdnn.Layer(each, -0.3, clip=32, dtype=dtype) for each in W])
+    alive = random.random(inputs) < random.choice([0, 0.001, 0.02, 0.2])
+    X = sp.random_array((inputs, width), density=0.002, dtype=net.dtype, rng=random).tolil()
+    X[alive] = random.integers(0, 3, (alive.sum(), width))
+    X = [X.toarray, lambda: gb.io.from_scipy_sparse(X.tocsr())][random.integers(2)]()
+    options = {"engine": str(random.choice(["auto", "fused", "full", "sparse", "graphblas"]))}
+    options |= {"deduplicate": bool(random.integers(2)), "nthreads": int(random.choice([1, 3, 8]))}
+    gbdnn.infer(net, np.eye(100, width), **options)  # prepares the weights
+    tracemalloc.start()
+    Y = gbdnn.infer(net, X, memory=memory, **options)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    size, kind = Y.dtype.np_type.itemsize, Y.ss.format
+    array = (1 + size) * inputs * Y.ncols if kind in ("fullr", "bitmapr") else 0
+    answer = Y.nvals * (8 + size) + 8 * inputs + array
+    assert taken < 1.5 * memory + answer, f"seed {seed}: {taken}, {answer} of {kind}, {options}"
+    return kind
 
 
 if __name__ == "__main__":  # python tests/support/drawn.py FIRST COUNT
