@@ -457,8 +457,8 @@ def _converted(
     features, hyper = _rows_to_compute(net, as_features(features, "features"))
     if not len(net):
         return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype)), None
-    source = as_source(features, net.infos[0].dtype, net.infos[0].shape) if is_here else features
-    return source, hyper
+    first = net.infos[0]
+    return as_source(features, first.dtype, first.shape) if is_here else features, hyper
 
 
 def _rows_to_compute(net: Network, features: Any) -> tuple[Any, HyperRows | None]:

@@ -9,7 +9,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows, as_source
-from gbdnn.engine.plan import Engine, engines
+from gbdnn.engine.plan import ENGINES, Engine
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import run_shallow
 from gbdnn.engine.sizes import NetworkFacts, sharing, single_window
@@ -55,7 +55,7 @@ class CompiledNetwork:
 
     def __init__(self, network: Network, nthreads: int | None, engine: Engine = "auto") -> None:
         require_kind(network, Network, "network must be a Network")
-        as_word(engine, "engine", engines())
+        as_word(engine, "engine", ENGINES)
         self._hold(network, as_nthreads(nthreads), engine)
         self._prepare()
 

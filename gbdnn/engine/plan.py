@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gbdnn.runtime.machine import Machine
 
 __all__ = [
-    "BLOCK_KERNELS", "MEMORY", "Engine", "Facts", "Plan", "choose", "engines", "plan_layers",
+    "BLOCK_KERNELS", "ENGINES", "MEMORY", "Engine", "Facts", "Plan", "choose", "plan_layers",
     "plan_of",
 ]  # fmt: skip
 
@@ -57,13 +57,8 @@ _HALVINGS = 12  # of a layer's neurons, to find the entries at which kernels tak
 _PLANS = 256  # kept per network
 
 
-def engines(*, at_once: bool = False) -> tuple[str, ...]:
-    """Return the values of ``engine``: choices per layer, and all kernels.
-
-    With `at_once`, LAGraph's operations on all inputs as well.
-    """
-    return (*_CHOOSE, *BLOCK_KERNELS, SPARSE.name, *[lagraph.NAME] * at_once)
-
+ENGINES = (*_CHOOSE, *BLOCK_KERNELS, SPARSE.name)
+"""Values of ``engine``: choices per layer, and all kernels."""
 
 class Facts(NamedTuple):
     """All that a plan depends on, apart from the machine.
@@ -395,29 +390,24 @@ def plan_of(
     of_net, kernel = net.prepared(NetworkFacts.of), BLOCK_KERNELS.get(engine)
     if kernel is not None and kernel.is_compiled:
         required(of_net.dtype)
-    cores = machine().cores  # more threads would take turns on them
-    is_small = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
-    alone = is_small and X.nrows <= costs.SINGLES and sharing(of_net, X.nrows, nthreads) == 1
+    inputs, is_dense, here = X.nrows, X.dense_rows is not None, machine()
+    is_small = is_dense and inputs <= costs.FEW_INPUTS
     # Counting the entries of a few inputs, or threads, may take longer than to follow the plan.
-    facts = Facts(
-        net=of_net, inputs=X.nrows, entries=X.nrows * X.ncols if is_small else X.nvals,
-        is_dense=X.dense_rows is not None, engine=engine, memory=memory,
-        deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
-        threads=min(cores, nthreads or (1 if alone else available())),
-        is_watched=callback is not None,
-        is_compiled=is_compiled(of_net.dtype),
-        has_library=of_any_processor(of_net.dtype) is not None,
-    )  # fmt: skip
-    plan = net.prepared(_planned, machine(), *facts[1:], most=_PLANS)
+    alone = is_small and inputs <= costs.SINGLES and sharing(of_net, inputs, here.cores) == 1
+    threads = nthreads or (1 if alone else available())  # more than cores would take turns on them
+    entries = inputs * X.ncols if is_small else X.nvals
+    given = inputs, entries, is_dense, engine, memory, deduplicate, min(here.cores, threads)
+    plan = net.prepared(_planned, here, *given, callback is not None, most=_PLANS)
     if is_small and not plan.is_single_window:
-        threads = min(cores, nthreads or available())
-        facts = facts._replace(entries=X.nvals, threads=threads)
-        plan = choose(facts)
+        threads = min(here.cores, nthreads or available())
+        plan = choose(plan.facts._replace(entries=X.nvals, threads=threads))
     return plan
 
 
-def _planned(net: Network, _: Machine, *facts: Any) -> Plan:
-    return choose(Facts(net.prepared(NetworkFacts.of), *facts))
+def _planned(net: Network, _: Machine, *given: Any) -> Plan:
+    of_net = net.prepared(NetworkFacts.of)
+    libraries = is_compiled(of_net.dtype), of_any_processor(of_net.dtype) is not None
+    return choose(Facts(of_net, *given, *libraries))
 
 
 def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:

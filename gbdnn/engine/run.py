@@ -29,7 +29,7 @@ from gbdnn.engine.compiled_run import FusedInputs
 from gbdnn.engine.graphblas_run import GraphBlasRun, WaitingRows
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
-from gbdnn.engine.plan import MEMORY, Engine, engines, plan_layers, plan_of
+from gbdnn.engine.plan import ENGINES, MEMORY, Engine, plan_layers, plan_of
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow
 from gbdnn.engine.stats import Watch
@@ -98,14 +98,15 @@ def checked_options(
     """Return the options of `infer_network`; raise the errors of ``call()`` for invalid ones."""
     for name in others:
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    as_word(engine, "engine", engines(at_once=True))
+    as_word(engine, "engine", (*ENGINES, lagraph.NAME))
     is_auto = isinstance(deduplicate, str) and deduplicate == "auto"
     if not is_auto and not isinstance(deduplicate, bool | np.bool_):
         raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")
     require_callable(callback, "callback")
-    nthreads, memory = as_nthreads(nthreads), as_bytes(memory)
-    options = {"engine": engine, "deduplicate": deduplicate, "memory": memory}
-    return {**options, "nthreads": nthreads, "callback": callback}
+    return {
+        "engine": engine, "deduplicate": "auto" if is_auto else bool(deduplicate),
+        "memory": as_bytes(memory), "nthreads": as_nthreads(nthreads), "callback": callback,
+    }  # fmt: skip
 
 
 def _at_once(net: Network, X: RowSource, callback: Any) -> gb.Matrix:

@@ -27,7 +27,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.labels import aligned
 from gbdnn.arrays.matrices import as_held, to_array
 from gbdnn.arrays.sources import as_source, is_source
-from gbdnn.engine.plan import MEMORY, Engine, engines
+from gbdnn.engine.plan import ENGINES, MEMORY, Engine
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
@@ -143,7 +143,7 @@ def infer(
     array([0., 2., 6.])
     """
     as_word(aggregate, "aggregate", get_args(Aggregate))
-    as_word(engine, "engine", engines())
+    as_word(engine, "engine", ENGINES)
     require_callable(callback, "callback")
     nthreads = as_nthreads(nthreads)
     if memory is not None:

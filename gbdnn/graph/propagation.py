@@ -19,7 +19,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.labels import aligned, labels_of
 from gbdnn.arrays.matrices import as_columns, as_held, as_rows, dtype_of, is_vector, shape_of
 from gbdnn.arrays.sources import as_source, is_source
-from gbdnn.engine.plan import MEMORY, Engine, engines
+from gbdnn.engine.plan import ENGINES, MEMORY, Engine
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError, naming
 from gbdnn.graph.features import (
     as_answer,
@@ -202,7 +202,7 @@ def propagate(
     hops = whole_number(hops, "hops", least=0)
     as_flag(all_hops, "all_hops")
     as_word(aggregate, "aggregate", get_args(Aggregate))
-    as_word(engine, "engine", engines())
+    as_word(engine, "engine", ENGINES)
     nthreads, memory = as_nthreads(nthreads), as_bytes(memory)
     A, labels = as_graph(A, "A")
     X = aligned(as_node_features(features), labels, "features", "the nodes of A")
@@ -282,7 +282,7 @@ def spmm(
     >>> graph.spmm(A, np.ones((3, 2))).tolist()
     [[3.0, 3.0], [3.0, 3.0]]
     """
-    as_word(engine, "engine", engines())
+    as_word(engine, "engine", ENGINES)
     nthreads = as_nthreads(nthreads)
     columns, A = labels_of(A, 1), as_held(A, "A")
     nrows, inner = shape_of(A, "A")

@@ -33,9 +33,10 @@ __all__ = ["FusedShares", "FusedSingle", "Singles"]
 _ALONE = 16  # first calls, without helpers; the median time of as many is kept
 _TRIAL = 8  # calls with helpers, whose time is compared with it
 _PAUSE = 16, 4096  # calls without helpers if those took longer, at first and at most
+_SOON = 1e-9 * constant("STAY")  # seconds that helpers wait for the next call
 
 
-class _Job:
+class _Job(Record):
     """Arguments of compiled calls that threads compute together; not thread-safe.
 
     Waking helpers takes about as long as a short call, and pays only if others follow. They take
@@ -54,12 +55,12 @@ class _Job:
     """
 
     def __init__(self, what: str, dtype: np.dtype, **members: Any) -> None:
-        self._counters = np.zeros(constant("PROGRESS") + 2 * members["layers"], np.int64)
-        self._record = Record("job", dtype, counters=self._counters, **members)
-        self.set, compiled = self._record.set, required(dtype)
+        self.counters = np.zeros(constant("PROGRESS") + 2 * members["layers"], np.int64)
+        super().__init__("job", dtype, counters=self.counters, **members)
+        compiled = required(dtype)
         self._function = getattr(compiled, f"share_{what}")
         alone = getattr(compiled.library, f"share_{what}")
-        self._alone = partial(alone, self._record.c, ALONE.c)  # in 0.2 us instead of 1
+        self._alone = partial(alone, self.c, ALONE.c)  # in 0.2 us instead of 1
         self._began, self._ended, self._trials = 0.0, -np.inf, dict[Any, _Trial]()
         self._trial: _Trial | None = None
 
@@ -69,17 +70,17 @@ class _Job:
         It takes about `work` ns on one thread.
         """
         self._began = perf_counter()
-        soon = self._began - self._ended <= 1e-9 * constant("STAY")
+        soon = self._began - self._ended <= _SOON
         if count == 1 or not (work >= costs.HAND_OVER or soon or openmp_team(count) is not None):
             self._trial = None
             return False
         self._trial = self._trials.setdefault((count, work), _Trial())
         return self._trial.helps()
 
-    def run(self, count: int) -> int:
+    def compute(self, count: int) -> int:
         """Compute the job on threads; return the first counter."""
-        together(count, self._function, self._record) if count > 1 else self._alone()
-        return int(self._counters[0])
+        together(count, self._function, self) if count > 1 else self._alone()
+        return int(self.counters[0])
 
     def end(self) -> None:
         """Note the end of a call."""
@@ -113,7 +114,7 @@ class _Trial:
             self._helped.clear()
 
 
-class FusedShares:
+class FusedShares(_Job):
     """A block of a few cache lines of inputs, through all layers of a chain; not thread-safe.
 
     Parameters
@@ -127,8 +128,8 @@ class FusedShares:
         neurons, dtype = chain.neurons, chain.dtype
         width = costs.SHARED_LINES * 64 // dtype.itemsize
         self._Y, self._Z = (AlignedBlock(neurons, width, dtype) for _ in range(2))
-        members = {"stride": self._Y.stride, "layers": self._layers}
-        self._job = _Job("block", dtype, Y=self._Y.whole, Z=self._Z.whole, **members)
+        blocks = {"Y": self._Y.whole, "Z": self._Z.whole, "stride": self._Y.stride}
+        super().__init__("block", dtype, layers=self._layers, **blocks)
         self._tables: dict[int, Record] = {}  # by number of shares
 
     def run(
@@ -153,23 +154,19 @@ class FusedShares:
         chain, Y, Z = self._chain, self._Y, self._Z
         Y.neurons = chain.layers.neurons(0)
         ids = np.arange(len(rows))
-        if not self._job.begin(count, work) or not chain.read_dense(Y, 0, rows, ids) <= largest:
+        if not self.begin(count, work) or not chain.read_dense(Y, 0, rows, ids) <= largest:
             return None
         if count not in self._tables:
             weights = chain.layers.weights
             self._tables[count] = Record.joined([shares(layer, count) for layer in weights])
-        self._job.set(inputs=len(rows), table=self._tables[count], shares=count)
-        self._job.run(count)
+        self.set(inputs=len(rows), table=self._tables[count], shares=count)
+        self.compute(count)
         last = Z if self._layers % 2 else Y
         last.inputs, last.neurons = Y.inputs, chain.layers.neurons(self._layers)
         return chain.write(last, values, present)
 
-    def end(self) -> None:
-        """Note the end of a call."""
-        self._job.end()
 
-
-class FusedSingle:
+class FusedSingle(_Job):
     """One input at a time through all layers; not thread-safe.
 
     Parameters
@@ -180,8 +177,8 @@ class FusedSingle:
     """
 
     def __init__(self, table: Callable[[int], Record], infos: Sequence[LayerInfo]) -> None:
-        self._job, self._table = _Job("single", infos[0].dtype, layers=len(infos)), table
-        self._infos, self._count = infos, 0
+        super().__init__("single", infos[0].dtype, layers=len(infos))
+        self._infos, self._table, self._count = infos, table, 0
 
     def run(self, x: np.ndarray, out: np.ndarray, count: int, work: float) -> int:
         """Write the activations of the last layer to `out`, on `count` threads if others help.
@@ -193,12 +190,12 @@ class FusedSingle:
             if a value of `x` is not finite.
         """
         # Whole layers are faster if no other thread helps.
-        count = count if self._job.begin(count, work) else 1
+        count = count if self.begin(count, work) else 1
         if count != self._count:
             self._divide(count)
         self._first[:] = x
-        faulty = self._job.run(count)
-        self._job.end()
+        faulty = self.compute(count)
+        self.end()
         out[:] = self._last
         return faulty - 1
 
@@ -207,7 +204,7 @@ class FusedSingle:
         neurons = max(max(info.nrows for info in infos), *(each.width for each in table.all))
         y, z = (AlignedBlock(1, neurons, infos[0].dtype).flat for _ in range(2))
         active = np.empty((count, neurons), np.uint32)
-        self._job.set(table=table, shares=count, active=active, neurons=neurons, Y=y, Z=z)
+        self.set(table=table, shares=count, active=active, neurons=neurons, Y=y, Z=z)
         self._first, self._last = (
             y[: infos[0].nrows],
             (z if len(infos) % 2 else y)[: infos[-1].ncols],

@@ -103,14 +103,14 @@ def test_helpers_take_part_if_calls_follow_each_other(now, helped):
 
 def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):
     """Other threads use their cores: each time, more calls do without."""
-    slower, plain = [0.5], fused_shares._Job.run
+    slower, plain = [0.5], fused_shares._Job.compute
     monkeypatch.setattr(fused_shares, "_ALONE", 16)
 
     def timed(job, count):
         now[0] += 1e-5 * (slower[0] if count > 1 else 1)
         return plain(job, count)
 
-    monkeypatch.setattr(fused_shares._Job, "run", timed)
+    monkeypatch.setattr(fused_shares._Job, "compute", timed)
     run, x = gbdnn.compile(network(MIXED), nthreads=3), inputs(1, 50)
     expected = run(x)
     helped.clear()

@@ -11,7 +11,7 @@ from drawn import FORMS, same
 import gbdnn
 from gbdnn import errors, graph
 from gbdnn.arrays import matrices
-from gbdnn.engine.plan import engines
+from gbdnn.engine.plan import ENGINES
 from gbdnn.kernels import dense_product, gather
 
 
@@ -118,7 +118,7 @@ def drawn_call(seed, folder):
         (None, all_rows), (None, all_rows), (None, all_rows), (ids, ids), (mask, chosen),
         (vector, chosen), ([], chosen[:0]),
     ][rng.integers(7)]  # fmt: skip
-    options = {"engine": str(rng.choice(engines())), "aggregate": how}
+    options = {"engine": str(rng.choice(ENGINES)), "aggregate": how}
     memory = [None, None, 1 << 13, 1 << 15, 1 << 20][rng.integers(5)]
     options |= {"memory": memory} if memory else {}
     expected, hops, records = [case.X.astype(float)], int(rng.integers(4)), []
