@@ -18,9 +18,7 @@ from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.graphblas import raise_error
 from gbdnn.kernels.compiled.record import constant
 from gbdnn.kernels.fused import FUSED
-from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.fused_run import CompiledRun
-from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.runtime.threads import share
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import Watch
     from gbdnn.kernels.kernel import LayerPlan
 
-__all__ = ["AT_ONCE", "NARROW", "FusedInputs", "balanced", "read_parts", "unchecked"]
+__all__ = ["AT_ONCE", "NARROW", "FusedInputs", "balanced", "read_parts"]
 
 NARROW = 32  # inputs below which a further thread does not help
 AT_ONCE = 16  # blocks whose rows are read together
@@ -147,7 +145,7 @@ class FusedInputs:
             self._load(k)
         chain = self._loader.around(k).chain
         self._run.read(
-            parts, first, last, part, self._step, layer=k, position=chain.layers.position(k),
+            parts, first, last, part, self._step, layer=k, position=chain.position(k),
             ids=None if ids is None else np.ascontiguousarray(ids, np.int64),
             more=last < source.nrows,
         )  # fmt: skip
@@ -155,7 +153,7 @@ class FusedInputs:
     def _load(self, k: int) -> None:
         chain: Any = self._loader.around(k).chain
         if self._is_dense:
-            self._run.load(chain, unchecked(chain), self._plan.facts.net.safe)
+            self._run.load(chain, chain.unchecked(), self._plan.facts.net.safe)
         else:
             self._run.load(chain)
 
@@ -167,10 +165,8 @@ class FusedInputs:
             run.set(asked=1)
             return False
         chain: Any = self._loader.around(k - 1).chain  # which has put the neurons in order
-        blocks_of_rows = [
-            rows for Y in blocks for rows in chain.rows(Y, k, droppable=self._layers[k].droppable)
-        ]
-        rows = SparseRows.joined(blocks_of_rows)
+        rows = SparseRows.joined([chain.rows(Y, k) for Y in blocks])
+        rows = rows.without_empty_rows() if self._layers[k].droppable else rows
         watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
         run.take(place)
         self._is_last = False
@@ -236,13 +232,6 @@ def balanced(inputs: int, width: int, workers: int) -> int:
     if rounds > 8 or workers == 1:
         return width
     return min(width, max(NARROW, -(-inputs // (rounds * workers * 16)) * 16))
-
-
-def unchecked(chain: FusedChain) -> FusedChain:
-    """Return the chain without checks of sums."""
-    layers = chain.layers
-    plans = [plan._replace(may_overflow=False) for plan in layers.plans]
-    return FusedChain(ChainLayers(layers.first, plans, layers.weights, layers.positions))
 
 
 def read_parts(

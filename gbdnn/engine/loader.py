@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.kernels.fused import FUSED
-from gbdnn.kernels.kernel import ChainLayers
+from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import inverse, orders
 from gbdnn.runtime.threads import engaged, restored, unbind
 
@@ -97,8 +97,7 @@ class Loader:
             kept, chain = made.cache.get(kernel.name, (None, None))
             if kept is self._layers:
                 return Loaded(start, part, chain)
-        layers = ChainLayers(start, self._layers[start:stop], made.weights, made.positions)
-        chain = kernel.chain(layers)
+        chain = FusedChain(start, self._layers[start:stop], made.weights, made.positions)
         if part is self._net:
             made.cache[kernel.name] = self._layers, chain
         return Loaded(start, part, chain)

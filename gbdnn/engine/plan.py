@@ -150,7 +150,7 @@ class Plan(NamedTuple):
     def is_wide(self) -> bool:
         """Whether weights are prepared for wide blocks."""
         width = min(self.sizes.width, self.facts.inputs)
-        return self.kernel == FUSED.name and FUSED.is_wide(width, self.facts.net.dtype.itemsize)
+        return self.kernel == FUSED.name and costs.is_wide(width, self.facts.net.dtype.itemsize)
 
     # Rules for inputs that survive
 

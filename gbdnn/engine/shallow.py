@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.engine.compiled_run import read_parts, unchecked
+from gbdnn.engine.compiled_run import read_parts
 from gbdnn.engine.loader import layout_of
 from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.engine.sizes import NetworkFacts
 from gbdnn.engine.stats import Watch
+from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.record import constant
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.fused_shares import FusedShares
-from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.kernels.together import taken
 
@@ -52,7 +52,7 @@ def run_shallow(
     ``present`` is set to the mask of nonzero values; their number is returned. `sizes` are those of
     `single_window`.
     """
-    wide = sizes.threads_each == 1 and FUSED.is_wide(min(sizes.width, X.nrows), X.dtype.itemsize)
+    wide = sizes.threads_each == 1 and costs.is_wide(min(sizes.width, X.nrows), X.dtype.itemsize)
     layout = layout_of(net, FUSED, reordered=False, wide=wide)
     chains = layout.cache.get(_Chains) or layout.cache.setdefault(_Chains, _Chains(net, layout))
     blocks = partial(_blocks, chains, X, values, present, sizes, progress)
@@ -98,7 +98,7 @@ def _blocks(
         layer, row = int(run["faulty_layer"]), int(run["faulty_row"])
         if layer < 0:
             X.require_finite(row, row + width)
-        raise non_finite(layer, chains.checked.layers.plans[layer].info)
+        raise non_finite(layer, chains.checked.plans[layer].info)
     entries = run.entries
     run.set(answer=None, present=None, parts=None)
     if not progress.is_watched:
@@ -129,8 +129,8 @@ class _Chains:
             plan._replace(droppable_after=plan.droppable_after and not k % 4)
             for k, plan in enumerate(plan_layers(net, np.inf, FUSED))
         ]
-        self.checked = FusedChain(ChainLayers(0, checked, layout.weights, layout.positions))
-        self.unchecked = unchecked(self.checked)
+        self.checked = FusedChain(0, checked, layout.weights, layout.positions)
+        self.unchecked = self.checked.unchecked()
         self._facts = net.prepared(NetworkFacts.of)
         self.safe, self.line = self._facts.safe, self._facts.line
         self.idle_shared: list[FusedShares] = []
@@ -140,7 +140,7 @@ class _Chains:
         """Return an idle run in blocks of a width on a number of threads, or a new one."""
 
         def make() -> CompiledRun:
-            layers, infos = len(self.checked.layers.plans), self._facts.infos
+            layers, infos = len(self.checked.plans), self._facts.infos
             run = CompiledRun(
                 self.checked.dtype, [infos[0].nrows, *(info.ncols for info in infos)], [0, layers],
                 width=width, blocks=2 * workers, threads=workers,

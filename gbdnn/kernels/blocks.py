@@ -6,10 +6,7 @@ import numpy as np
 
 from gbdnn.kernels.compiled.record import address
 
-__all__ = ["LEAVING", "AlignedBlock", "sample", "scratch"]
-
-LEAVING = 1 << 15
-"""Activations of a block converted to sparse rows at a time."""
+__all__ = ["AlignedBlock", "sample", "scratch"]
 
 _LINE = 64  # bytes of a cache line
 

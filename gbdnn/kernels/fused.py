@@ -15,7 +15,6 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled.table import prepare, prepare_dense, prepare_panels, prepare_rows
-from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.kernel import BlockKernel
 from gbdnn.kernels.reorder import reordered
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gbdnn.kernels.compiled.table import FusedLayer
-    from gbdnn.kernels.kernel import ChainLayers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
@@ -51,10 +49,6 @@ class FusedKernel(BlockKernel):
         """Divide threads into concurrent blocks and threads within each product."""
         return min(nthreads, blocks), 1
 
-    def is_wide(self, width: int, itemsize: int) -> bool:
-        """Whether weights are prepared in panels."""
-        return costs.is_wide(width, itemsize)
-
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
         """Return the time for one block, in ns."""
         return costs.fused_layer(inputs, info.edges, *info.shape, info.dtype.itemsize)
@@ -76,10 +70,6 @@ class FusedKernel(BlockKernel):
         if panels is None and rows is None:
             return layer.prepared(_any_width)
         return panels or _prepared(given, layer)
-
-    def chain(self, layers: ChainLayers) -> FusedChain:
-        """Return consecutive layers."""
-        return FusedChain(layers)
 
     def prepare_single(self, layer: Layer, density: float) -> FusedLayer:
         """Return the rows of the weights for a single input; from `density` on with zeros, too."""

@@ -158,13 +158,11 @@ class CompiledRun:
         self, chain: FusedChain, unchecked: FusedChain | None = None, largest: float = 0
     ) -> None:
         """Take the layers of a chain; those without checks for features up to `largest`."""
-        layers, plans = chain.layers, [(unchecked or chain).plan]
         bits = np.array([largest, np.inf], self._dtype).view(f"i{self._dtype.itemsize}").tolist()
-        position = layers.position(layers.first) if layers.first else None
         self.set(
-            plan=plans[0], checked=chain.plan, loaded=layers.first,
-            loaded_end=layers.stop, positions=position,
-            largest=bits[0], infinite=bits[1],
+            plan=(unchecked or chain).plan, checked=chain.plan, loaded=chain.first,
+            loaded_end=chain.stop, largest=bits[0], infinite=bits[1],
+            positions=chain.position(chain.first) if chain.first else None,
         )  # fmt: skip
 
     def read(

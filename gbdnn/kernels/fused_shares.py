@@ -124,7 +124,7 @@ class FusedShares(_Job):
     """
 
     def __init__(self, chain: FusedChain) -> None:
-        self._chain, self._layers = chain, len(chain.layers.weights)
+        self._chain, self._layers = chain, len(chain.weights)
         neurons, dtype = chain.neurons, chain.dtype
         width = costs.SHARED_LINES * 64 // dtype.itemsize
         self._Y, self._Z = (AlignedBlock(neurons, width, dtype) for _ in range(2))
@@ -152,17 +152,16 @@ class FusedShares(_Job):
             than `largest`: another way has to compute the rows before `end`.
         """
         chain, Y, Z = self._chain, self._Y, self._Z
-        Y.neurons = chain.layers.neurons(0)
+        Y.neurons = chain.plans[0].info.nrows
         ids = np.arange(len(rows))
         if not self.begin(count, work) or not chain.read_dense(Y, 0, rows, ids) <= largest:
             return None
         if count not in self._tables:
-            weights = chain.layers.weights
-            self._tables[count] = Record.joined([shares(layer, count) for layer in weights])
+            self._tables[count] = Record.joined([shares(layer, count) for layer in chain.weights])
         self.set(inputs=len(rows), table=self._tables[count], shares=count)
         self.compute(count)
         last = Z if self._layers % 2 else Y
-        last.inputs, last.neurons = Y.inputs, chain.layers.neurons(self._layers)
+        last.inputs, last.neurons = Y.inputs, chain.plans[-1].info.ncols
         return chain.write(last, values, present)
 
 

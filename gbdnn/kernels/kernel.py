@@ -6,19 +6,15 @@ blocks, dense activations of a group of inputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
 
     from gbdnn.model.layer_info import LayerInfo
 
 __all__ = [
     "BlockKernel",
-    "ChainLayers",
     "Kernel",
     "LayerPlan",
     "starts_at_bias",
@@ -97,38 +93,3 @@ class LayerPlan(NamedTuple):
     droppable: bool
     droppable_after: bool
     may_overflow: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ChainLayers:
-    """Consecutive layers of a chain; all sequences have one item per layer.
-
-    Attributes
-    ----------
-    first : int
-        Number of the first layer in the network.
-    plans : sequence of LayerPlan
-    weights : sequence
-        As prepared by the kernel; None for layers that it does not compute.
-    positions : sequence of ndarray or None
-        Row ``positions[k][i]`` of a block before the layer holds neuron i; None if row i does.
-    """
-
-    first: int
-    plans: Sequence[LayerPlan]
-    weights: Sequence[Any]
-    positions: Sequence[np.ndarray | None]
-
-    @property
-    def stop(self) -> int:
-        """Number of the layer after the last one."""
-        return self.first + len(self.plans)
-
-    def neurons(self, k: int) -> int:
-        """Return the number of neurons before layer `k`, or after the last one."""
-        at = k - self.first
-        return self.plans[at].info.nrows if k < self.stop else self.plans[-1].info.ncols
-
-    def position(self, k: int) -> np.ndarray | None:
-        """Return the rows of the neurons in a block before layer `k`; None if in natural order."""
-        return self.positions[k - self.first] if k < self.stop else None
