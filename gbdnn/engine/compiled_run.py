@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import Watch
     from gbdnn.kernels.kernel import LayerPlan
 
-__all__ = ["AT_ONCE", "NARROW", "FusedInputs", "balanced", "read_parts"]
+__all__ = ["NARROW", "FusedInputs", "balanced", "read_parts"]
 
 NARROW = 32  # inputs below which a further thread does not help
-AT_ONCE = 16  # blocks whose rows are read together
 
 
 class FusedInputs:
@@ -159,15 +158,17 @@ class FusedInputs:
 
     def _left(self, place: int) -> bool:
         """Let the blocks at a place leave as sparse rows, if that is required or pays."""
-        k, run, watch = self._stops[place], self._run, self._watch
+        k, run = self._stops[place], self._run
         blocks = [run.block(y, self._layers[k].info.nrows) for y in run.at(place)]
-        if not self._plan.leaves(k, blocks):
+        inputs = sum(len(ids) for _, ids in blocks)
+        Y, ids = blocks[0]
+        if not self._plan.leaves(k, inputs, Y[:, : len(ids)]):
             run.set(asked=1)
             return False
         chain: Any = self._loader.around(k - 1).chain  # which has put the neurons in order
-        rows = SparseRows.joined([chain.rows(Y, k) for Y in blocks])
+        rows = SparseRows.joined([chain.rows(k, *block) for block in blocks])
         rows = rows.without_empty_rows() if self._layers[k].droppable else rows
-        watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
+        self._watch.progress.dropped(k, inputs - rows.nrows)
         run.take(place)
         self._is_last = False
         self.left.append((k, rows))
@@ -217,13 +218,10 @@ class FusedInputs:
 
     def _report(self) -> None:
         """Tell what was computed since the last call."""
-        if self._watch.is_watched:
-            for pieces in self._run.log():
-                self._watch.pieces(pieces, FUSED.name, is_last=self._is_end(pieces))
-            self._watch.tell()
-
-    def _is_end(self, pieces: Any) -> bool:
-        return pieces.layer + pieces.counts.shape[1] == len(self._layers)
+        for pieces in self._run.log():
+            is_last = pieces.layer + pieces.counts.shape[1] == len(self._layers)
+            self._watch.pieces(pieces, FUSED.name, is_last=is_last)
+        self._watch.tell()
 
 
 def balanced(inputs: int, width: int, workers: int) -> int:
@@ -258,8 +256,7 @@ def read_parts(
     row = source.ncols * size if dense else source.nvals / source.nrows * (8 + size) + 8
     last = min(source.nrows, first + max(step, int(nbytes / max(row, 1))))
     workers = min(workers, costs.CALLERS)
-    fair = -(-(last - first) // (2 * workers * step)) * step
-    part = min(fair, AT_ONCE * step)
+    part = -(-(last - first) // (2 * workers * step)) * step
     starts = range(first, last, part)
     parts: list[Any] = [None] * len(starts)
 

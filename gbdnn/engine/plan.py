@@ -29,8 +29,6 @@ from gbdnn.runtime.machine import machine
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gbdnn.arrays.sources import RowSource
     from gbdnn.kernels.kernel import BlockKernel
     from gbdnn.model.layer_info import LayerInfo
@@ -59,6 +57,7 @@ _PLANS = 256  # kept per network
 
 ENGINES = (*_CHOOSE, *BLOCK_KERNELS, SPARSE.name)
 """Values of ``engine``: choices per layer, and all kernels."""
+
 
 class Facts(NamedTuple):
     """All that a plan depends on, apart from the machine.
@@ -208,13 +207,14 @@ class Plan(NamedTuple):
         as_rows = SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries
         return kernel is not None and 2 * as_rows < kernel.cost(info, inputs, entries)
 
-    def leaves(self, k: int, blocks: Sequence[Any]) -> bool:
-        """Whether blocks before layer `k` become sparse rows: required, or much cheaper."""
-        only = self.only(self.facts.net.infos[k])
+    def leaves(self, k: int, inputs: int, Y: np.ndarray) -> bool:
+        """Whether inputs in blocks like `Y` become sparse rows: required, or much cheaper."""
+        info = self.facts.net.infos[k]
+        only = self.only(info)
         if only is not None:
             return only
-        some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
-        entries = np.count_nonzero(some != 0) / max(some.size, 1) * inputs * blocks[0].neurons
+        some = sample(Y)
+        entries = np.count_nonzero(some != 0) / max(some.size, 1) * inputs * info.nrows
         return self.leaving_pays(k, inputs, entries)
 
     # What is shown
@@ -406,8 +406,8 @@ def plan_of(
 
 def _planned(net: Network, _: Machine, *given: Any) -> Plan:
     of_net = net.prepared(NetworkFacts.of)
-    libraries = is_compiled(of_net.dtype), of_any_processor(of_net.dtype) is not None
-    return choose(Facts(of_net, *given, *libraries))
+    has_library = of_any_processor(of_net.dtype) is not None
+    return choose(Facts(of_net, *given, is_compiled(of_net.dtype), has_library))
 
 
 def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:

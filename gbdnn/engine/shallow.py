@@ -58,10 +58,10 @@ def run_shallow(
     blocks = partial(_blocks, chains, X, values, present, sizes, progress)
     if sizes.threads_each == 1 or progress.is_watched:
         return blocks()
-    shared = taken(chains.idle_shared, partial(FusedShares, chains.unchecked))
+    shared = taken(chains.idle_shared, partial(FusedShares, chains.unchecked, chains.safe))
     work = chains.line * -(-X.nrows * X.dtype.itemsize // 64)
     rows, count = X.dense_rows(0, X.nrows), sizes.threads_each
-    entries = shared.run(rows, count, work, chains.safe, values, present)
+    entries = shared.run(rows, count, work, values, present)
     if entries is None:
         entries = blocks()
     shared.end()
@@ -81,13 +81,11 @@ def _blocks(
         run.watch(None)
     run.begin()
     run.set(answer=values, present=present)
-    watch = Watch("", progress=progress) if progress.is_watched else None
-    status, last = constant("READ"), 0
+    watch, status, last = Watch("", progress=progress), constant("READ"), 0
 
     def report() -> None:
-        if watch is not None:
-            for pieces in run.log():
-                watch.pieces(pieces, FUSED.name, is_last=True)
+        for pieces in run.log():
+            watch.pieces(pieces, FUSED.name, is_last=True)
 
     while status == constant("READ"):
         parts, part, end = read_parts(X, last, width, workers, _CAST)

@@ -14,10 +14,8 @@ _LINE = 64  # bytes of a cache line
 class AlignedBlock:
     """Activations of up to `width` inputs at up to `neurons` neurons.
 
-    Rows, one per neuron, are an odd number of cache lines apart. ``neurons`` may be reduced.
+    Rows, one per neuron, are an odd number of cache lines apart.
     """
-
-    inputs: np.ndarray
 
     def __init__(self, neurons: int, width: int, dtype: np.dtype) -> None:
         self.neurons, self.width = neurons, width
@@ -26,7 +24,6 @@ class AlignedBlock:
         memory = np.empty(size + _LINE, np.uint8)
         start = -address(memory) % _LINE
         self._memory = memory[start : start + size].view(dtype).reshape(neurons, self.stride)
-        self.inputs = np.empty(0, np.int64)
 
     @staticmethod
     def step(dtype: np.dtype) -> int:
@@ -52,16 +49,6 @@ class AlignedBlock:
     def whole(self) -> np.ndarray:
         """The memory, neurons x stride."""
         return self._memory
-
-    @property
-    def filled(self) -> np.ndarray:
-        """The activations without the padding, neurons x inputs."""
-        return self._memory[: self.neurons, : len(self.inputs)]
-
-    @property
-    def flat(self) -> np.ndarray:
-        """The memory, one-dimensional."""
-        return self._memory.reshape(-1)
 
 
 def sample(array: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from gbdnn.kernels.compiled.table import layer_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.kernels.blocks import AlignedBlock
-    from gbdnn.kernels.fused_run import WaitingBlock
     from gbdnn.kernels.kernel import LayerPlan
 
 __all__ = ["FusedChain"]
@@ -72,37 +69,14 @@ class FusedChain:
         """Return the rows of the neurons in a block before layer `k`; None if in natural order."""
         return self.positions[k - self.first] if k < self.stop else None
 
-    def read_dense(self, Y: AlignedBlock, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
-        """Fill a block with rows of an array of the chain's dtype; return the largest magnitude."""
-        size, position = rows.itemsize, self.position(k)
-        row_stride, column_stride = rows.strides
-        bits = self.compiled.from_dense(
-            rows, row_stride // size, column_stride // size, None, len(rows), position, Y.whole,
-            Y.stride, Y.neurons,
-        )  # fmt: skip
-        Y.inputs = ids
-        form, number = ("<i", "<f") if size == 4 else ("<q", "<d")
-        (largest,) = struct.unpack(number, struct.pack(form, bits))
-        return float(largest)
-
-    def write(self, Y: AlignedBlock, values: np.ndarray, present: np.ndarray | None) -> int:
-        """Write the inputs to rows of arrays."""
-        ids = np.ascontiguousarray(Y.inputs)
-        entries: Any = self.compiled.to_dense(
-            Y.whole, Y.stride, Y.neurons, ids, len(ids), values, Y.neurons, present,
-        )  # fmt: skip
-        return int(entries)
-
-    def rows(self, Y: WaitingBlock, k: int) -> SparseRows:
-        """Return the inputs of a block before layer `k` as sparse rows."""
-        inputs = len(Y.inputs)
-        counts = np.empty(inputs, np.int64)
-        self.compiled.count(Y.flat, Y.stride, Y.neurons, inputs, counts)
+    def rows(self, k: int, Y: np.ndarray, ids: np.ndarray) -> SparseRows:
+        """Return the inputs of a block before layer `k`, neurons x stride, as sparse rows."""
+        (neurons, stride), inputs = Y.shape, len(ids)
         indptr = np.zeros(inputs + 1, np.int64)
-        np.cumsum(counts, out=indptr[1:])
+        self.compiled.count(Y, stride, neurons, inputs, indptr[1:])
+        np.cumsum(indptr, out=indptr)
         columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], self.dtype)
         self.compiled.extract(
-            Y.flat, Y.stride, Y.neurons, self.position(k), inputs, indptr[:-1].copy(), columns,
-            values,
+            Y, stride, neurons, self.position(k), inputs, indptr[:-1].copy(), columns, values,
         )  # fmt: skip
-        return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, Y.inputs)
+        return SparseRows(indptr.view(np.uint64), columns, values, neurons, ids)

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.fused_chain import FusedChain
 
-__all__ = ["CompiledRun", "Piece", "WaitingBlock", "factors"]
+__all__ = ["CompiledRun", "Piece", "factors"]
 
 SLICE = 30_000_000  # ns of a compiled call, which cannot be interrupted
 SHARED = 64  # most inputs whose layers are divided among threads
+
+_OF_BLOCKS = "counts", "kept", "unread", "flagged", "repeated", "next", "current", "finished"
 
 _LOG = [constant(name) for name in ("BEFORE", "AFTER", "READING", "COMPUTING", "REST")]
 
@@ -50,25 +52,6 @@ class Piece(NamedTuple):
     reading: np.ndarray
     computing: np.ndarray
     rest: np.ndarray
-
-
-class WaitingBlock(NamedTuple):
-    """A block that waits before a layer: its memory, and the inputs' ids."""
-
-    array: np.ndarray
-    neurons: int
-    inputs: np.ndarray
-    stride: int
-
-    @property
-    def filled(self) -> np.ndarray:
-        """The activations, neurons x inputs."""
-        return self.array[:, : len(self.inputs)]
-
-    @property
-    def flat(self) -> np.ndarray:
-        """The memory, one-dimensional."""
-        return self.array.reshape(-1)
 
 
 class CompiledRun:
@@ -112,17 +95,7 @@ class CompiledRun:
         self.waiting = np.zeros(windows + 1, np.int64)
         self._heads, unused = np.full(windows + 1, -1), np.arange(blocks)[::-1].copy()
         unused[: blocks - threads] = unused[threads:].copy()
-        per_block = (
-            "counts",
-            "kept",
-            "unread",
-            "flagged",
-            "repeated",
-            "next",
-            "current",
-            "finished",
-        )
-        arrays: dict[str, Any] = {name: np.empty(blocks, np.int64) for name in per_block}
+        arrays: dict[str, Any] = {name: np.empty(blocks, np.int64) for name in _OF_BLOCKS}
         if parents is not None:
             size = 1 << (2 * slots).bit_length()
             arrays |= {
@@ -221,13 +194,10 @@ class CompiledRun:
     # What it says
 
     def log(self) -> Iterator[Piece]:
-        """Yield what was computed since the last call."""
-        log, end, head = (
-            self.record.kept["log"],
-            int(self.counters[constant("LOGGED")]),
-            constant("RECORD"),
-        )
-        while self._seen < end and log[self._seen]:
+        """Yield what was computed since the last call, if anybody watches."""
+        log, end = self.record.kept.get("log"), int(self.counters[constant("LOGGED")])
+        head = constant("RECORD")
+        while log is not None and self._seen < end and log[self._seen]:
             length, layer = log[self._seen : self._seen + 2].tolist()
             rows = log[self._seen : self._seen + (end - self._seen) // length * length]
             rows = rows.reshape(-1, length)
@@ -274,12 +244,11 @@ class CompiledRun:
         by_stop = zip(self._stops, self.waiting.tolist(), strict=True)
         return {stop: blocks for stop, blocks in by_stop if blocks}
 
-    def block(self, y: int, neurons: int) -> WaitingBlock:
-        """Return a block by its number."""
+    def block(self, y: int, neurons: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return a block by its number, neurons x stride, and the ids of its inputs."""
         start, count = y * int(self["neurons"]), int(self.record.kept["counts"][y])
         ids = self.record.kept["numbers"][y * self.width :][:count].copy()  # others take its place
-        array = self._memory.whole[start : start + neurons]
-        return WaitingBlock(array, neurons, ids, self._memory.stride)
+        return self._memory.whole[start : start + neurons], ids
 
     def at(self, place: int) -> list[int]:
         """Return the numbers of the blocks that wait at a place."""

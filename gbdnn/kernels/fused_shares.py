@@ -121,19 +121,21 @@ class FusedShares(_Job):
     ----------
     chain : FusedChain
         Without panels. Sums are not checked, and inputs not dropped.
+    largest : float
+        Magnitude of features up to which no sum leaves the range.
     """
 
-    def __init__(self, chain: FusedChain) -> None:
-        self._chain, self._layers = chain, len(chain.weights)
-        neurons, dtype = chain.neurons, chain.dtype
+    def __init__(self, chain: FusedChain, largest: float) -> None:
+        self._chain, dtype, layers = chain, chain.dtype, len(chain.weights)
+        self._largest = int(np.array(largest, dtype).view(f"i{dtype.itemsize}"))
         width = costs.SHARED_LINES * 64 // dtype.itemsize
-        self._Y, self._Z = (AlignedBlock(neurons, width, dtype) for _ in range(2))
-        blocks = {"Y": self._Y.whole, "Z": self._Z.whole, "stride": self._Y.stride}
-        super().__init__("block", dtype, layers=self._layers, **blocks)
+        Y, Z = (AlignedBlock(chain.neurons, width, dtype) for _ in range(2))
+        super().__init__("block", dtype, Y=Y.whole, Z=Z.whole, stride=Y.stride, layers=layers)
+        self._Y, self._last = Y, Z if layers % 2 else Y
         self._tables: dict[int, Record] = {}  # by number of shares
 
     def run(
-        self, rows: np.ndarray, count: int, work: float, largest: float, values: np.ndarray,
+        self, rows: np.ndarray, count: int, work: float, values: np.ndarray,
         present: np.ndarray | None,
     ) -> int | None:  # fmt: skip
         """Compute rows of at most `costs.SHARED_LINES` lines, and write the answer's rows.
@@ -148,21 +150,25 @@ class FusedShares(_Job):
         Returns
         -------
         int or None
-            Number of entries, if `present` is given. None if no thread helps or a feature is larger
-            than `largest`: another way has to compute the rows before `end`.
+            Number of entries, if `present` is given. None if no thread helps or a feature is too
+            large: another way has to compute the rows before `end`.
         """
-        chain, Y, Z = self._chain, self._Y, self._Z
-        Y.neurons = chain.plans[0].info.nrows
-        ids = np.arange(len(rows))
-        if not self.begin(count, work) or not chain.read_dense(Y, 0, rows, ids) <= largest:
+        if not self.begin(count, work):
+            return None
+        plans, compiled, inputs = self._chain.plans, self._chain.compiled, len(rows)
+        row, column = (stride // rows.itemsize for stride in rows.strides)
+        Y, neurons = self._Y, plans[0].info.nrows
+        of_rows = rows, row, column, None, inputs, None
+        if compiled.from_dense(*of_rows, Y.whole, Y.stride, neurons) > self._largest:
             return None
         if count not in self._tables:
-            self._tables[count] = Record.joined([shares(layer, count) for layer in chain.weights])
-        self.set(inputs=len(rows), table=self._tables[count], shares=count)
+            weights = self._chain.weights
+            self._tables[count] = Record.joined([shares(layer, count) for layer in weights])
+        self.set(inputs=inputs, table=self._tables[count], shares=count)
         self.compute(count)
-        last = Z if self._layers % 2 else Y
-        last.inputs, last.neurons = Y.inputs, chain.plans[-1].info.ncols
-        return chain.write(last, values, present)
+        Y, neurons = self._last, plans[-1].info.ncols
+        of_answer = np.arange(inputs), inputs, values, neurons, present
+        return int(compiled.to_dense(Y.whole, Y.stride, neurons, *of_answer))
 
 
 class FusedSingle(_Job):
@@ -201,14 +207,11 @@ class FusedSingle(_Job):
     def _divide(self, count: int) -> None:
         infos, table = self._infos, self._table(count)
         neurons = max(max(info.nrows for info in infos), *(each.width for each in table.all))
-        y, z = (AlignedBlock(1, neurons, infos[0].dtype).flat for _ in range(2))
+        y, z = (AlignedBlock(1, neurons, infos[0].dtype).whole[0] for _ in range(2))
         active = np.empty((count, neurons), np.uint32)
         self.set(table=table, shares=count, active=active, neurons=neurons, Y=y, Z=z)
-        self._first, self._last = (
-            y[: infos[0].nrows],
-            (z if len(infos) % 2 else y)[: infos[-1].ncols],
-        )
-        self._count = count
+        self._first, self._count = y[: infos[0].nrows], count
+        self._last = (z if len(infos) % 2 else y)[: infos[-1].ncols]
 
 
 class Singles:

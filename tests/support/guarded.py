@@ -164,7 +164,6 @@ def make_block(self, neurons, width, dtype):
     memory = np.empty((neurons - 1) * self.stride + used, dtype)
     self._memory = as_strided(memory, (neurons, self.stride), (self.stride * size, size))
     self._scratch = np.empty(4 * self.stride + 8, np.int64)
-    self.inputs = np.empty(0, np.int64)
 
 
 def separate_blocks(guard):
