@@ -97,24 +97,26 @@ class GraphBlasRun:
             self._watch.progress.dropped(k, end - rows.start)
             return waiting, end
         multiplicity, net = self._watch.multiplicity, self._plan.facts.net
+        held = max(_LEAST_HELD, room // 64)
         is_written = stop == len(self._layers) and not is_sparse and self._sink.is_array
+        values, present = self._sink.arrays() if is_written else (None, None)
         parts = Parts(
-            kernel, X, bounds, [loaded.layer(at) for at in range(k, stop)], self._layers[k:stop],
+            kernel, X, ids, bounds, [loaded.layer(at) for at in range(k, stop)],
+            self._layers[k:stop],
             [self._plan.limit(at, rows.inputs, is_sparse=is_sparse) for at in range(k, stop)],
-            first=k, most=most, room=max(_LEAST_HELD, room // 64), workers=workers,
-            nthreads=self._plan.facts.threads,
+            first=k, workers=workers, nthreads=self._plan.facts.threads,
+            watched=self._watch.is_watched, most=most, room=held,
             multiplicity=None if multiplicity is None else multiplicity[ids],
-            watched=self._watch.is_watched, counted=self._plan.block_kernel is not None,
-            width=costs.panel_width(net.neurons, net.dtype.itemsize), ids=ids,
-            answer=self._sink.arrays() if is_written else None,
+            counted=self._plan.block_kernel is not None, answer=values, present=present,
+            width=0 if is_sparse else costs.panel_width(net.neurons, net.dtype.itemsize),
         )  # fmt: skip
         is_taken = np.zeros(parts.count, bool)
         while not is_taken.all():
             parts.compute()
             ended = (parts.parts["ended"][: parts.count] != 0) & ~is_taken
-            if not (ended | is_taken).all() and parts.held <= max(_LEAST_HELD, room // 64):
+            if not (ended | is_taken).all() and parts.held <= held:
                 continue
-            for at, some in self._taken(parts, np.flatnonzero(ended), ids, k):
+            for at, some in self._taken(parts, np.flatnonzero(ended), is_written=is_written):
                 waiting.setdefault(at, []).append(some)
             is_taken |= ended
             # Joining and merging rows takes four times their memory.
@@ -150,15 +152,11 @@ class GraphBlasRun:
         some, _, end = read_parts(
             source, rows.start, division.step, self._plan.facts.threads, nbytes, as_sparse=is_sparse
         )
-        X = some[0]
-        if X is getattr(source, "in_place", None):
-            numbers = np.arange(end)
-            return X, numbers, numbers, end
-        numbers = np.arange(rows.start, end)
+        X: Any = some[0]
+        numbers = ids = np.arange(0 if X is getattr(source, "in_place", None) else rows.start, end)
         if isinstance(X, np.ndarray):
             X = X if len(some) == 1 else np.concatenate(some)
-            ids = numbers
-        else:
+        elif isinstance(X, SparseRows):
             X = SparseRows.joined(some)
             if self._layers[k].droppable:
                 numbers, X = numbers[X.degrees > 0], X.without_empty_rows()
@@ -182,10 +180,10 @@ class GraphBlasRun:
         return np.array(bounds)
 
     def _taken(
-        self, parts: Parts, ended: np.ndarray, ids: np.ndarray, first: int
+        self, parts: Parts, ended: np.ndarray, *, is_written: bool
     ) -> Iterator[tuple[int, SparseRows]]:
         """Yield the rows of parts that do not belong to the answer, and add those that do."""
-        watch, began, last = self._watch, perf_counter(), len(self._layers)
+        watch, began, first, last = self._watch, perf_counter(), parts.first, len(self._layers)
         watch.kernels.add(parts.kernel.name)
         layers, entries = parts.parts["layer"][ended], parts.parts["entries"][ended]
         for n in ended:
@@ -203,13 +201,12 @@ class GraphBlasRun:
             of_layer = (layers == k) & ((entries > 0) | (not droppable))
             if not of_layer.any():
                 continue
-            if k == last and parts.writes:
-                self._sink.wrote(int(entries[of_layer].sum()), parts.rows(ended[of_layer], ids))
-                continue
-            Y = parts.take(ended[of_layer], ids)
-            if k == last:
-                self._sink.add(Y)
-            else:
+            if k < last:
+                Y = parts.take(ended[of_layer])
                 yield k, Y.without_empty_rows() if droppable else Y
+            elif is_written:
+                self._sink.wrote(int(entries[of_layer].sum()), parts.rows(ended[of_layer]))
+            else:
+                self._sink.add(parts.take(ended[of_layer]))
         seconds = parts.parts["reading"][ended].sum() / 1e9
         watch.progress.spent(reading=seconds, writing=perf_counter() - began)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gbdnn.engine.plan import Plan
-    from gbdnn.kernels.fused import FusedKernel
     from gbdnn.kernels.kernel import LayerPlan
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
@@ -87,24 +86,24 @@ class Loader:
     def _load(self, at: int, nthreads: int) -> Loaded:
         start, stop = (*self._starts, len(self._net))[at : at + 2]
         part = self._net if len(self._starts) == 1 else self._net[start:stop]
-        plan, kernel = self._plan, FUSED
+        plan = self._plan
         with restored(), engaged(nthreads):
             part = part.loaded()
-            if plan.kernel != kernel.name:
+            if plan.kernel != FUSED.name:
                 return Loaded(start, part, None)
-            made = layout_of(part, kernel, reordered=plan.reorders, wide=plan.is_wide)
+            made = layout_of(part, reordered=plan.reorders, wide=plan.is_wide)
         if part is self._net:  # kept with its layout
-            kept, chain = made.cache.get(kernel.name, (None, None))
+            kept, chain = made.cache.get(FusedChain, (None, None))
             if kept is self._layers:
                 return Loaded(start, part, chain)
         chain = FusedChain(start, self._layers[start:stop], made.weights, made.positions)
         if part is self._net:
-            made.cache[kernel.name] = self._layers, chain
+            made.cache[FusedChain] = self._layers, chain
         return Loaded(start, part, chain)
 
 
 class Layout(NamedTuple):
-    """Weights in a kernel's layout and the neurons' positions, one of each per layer.
+    """Weights as the fused kernel reads them and the neurons' positions, one of each per layer.
 
     What else is made of them, by its type, is kept in ``cache``.
     """
@@ -114,15 +113,15 @@ class Layout(NamedTuple):
     cache: dict[Any, Any]
 
 
-def layout_of(net: Network, kernel: FusedKernel, *, reordered: bool, wide: bool) -> Layout:
+def layout_of(net: Network, *, reordered: bool, wide: bool) -> Layout:
     """Return a layout from the network's cache, which keeps those that were made last."""
-    return net.prepared(_layout, kernel, reordered, wide, most=_LAYOUTS)
+    return net.prepared(_layout, reordered, wide, most=_LAYOUTS)
 
 
-def _layout(net: Network, kernel: FusedKernel, reordered: bool, wide: bool) -> Layout:
+def _layout(net: Network, reordered: bool, wide: bool) -> Layout:
     order = orders(net) if reordered else [None] * (len(net) + 1)
     weights = [
-        kernel.prepare(layer, order[k], order[k + 1], wide=wide) if kernel.is_exact(layer) else None
+        FUSED.prepare(layer, order[k], order[k + 1], wide=wide) if FUSED.is_exact(layer) else None
         for k, layer in enumerate(net)
     ]
     positions = [None if neurons is None else inverse(neurons) for neurons in order[:-1]]

@@ -406,8 +406,11 @@ def plan_of(
 
 def _planned(net: Network, _: Machine, *given: Any) -> Plan:
     of_net = net.prepared(NetworkFacts.of)
-    has_library = of_any_processor(of_net.dtype) is not None
-    return choose(Facts(of_net, *given, is_compiled(of_net.dtype), has_library))
+    libraries: dict[str, Any] = {
+        "is_compiled": is_compiled(of_net.dtype),
+        "has_library": of_any_processor(of_net.dtype) is not None,
+    }
+    return choose(Facts(of_net, *given, **libraries))
 
 
 def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:

@@ -115,7 +115,8 @@ def _at_once(net: Network, X: RowSource, callback: Any) -> gb.Matrix:
     ones = np.ones(X.nrows if callback else 0, np.int64)
     watch, checked = Watch(lagraph.NAME, callback, ones), may_overflow(net.infos, X.largest)
     for k, layer in enumerate(net):
-        counts, began = watch.counts(1), perf_counter()
+        counts = np.zeros((1, 5), np.int64) if watch.is_watched else None
+        began = perf_counter()
         Y = lagraph.advance(k, layer, Y, may_overflow=checked[k])
         if counts is not None:
             alive = Y.reduce_rowwise(gb.monoid.any).new().nvals

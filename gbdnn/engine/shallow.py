@@ -53,7 +53,7 @@ def run_shallow(
     `single_window`.
     """
     wide = sizes.threads_each == 1 and costs.is_wide(min(sizes.width, X.nrows), X.dtype.itemsize)
-    layout = layout_of(net, FUSED, reordered=False, wide=wide)
+    layout = layout_of(net, reordered=False, wide=wide)
     chains = layout.cache.get(_Chains) or layout.cache.setdefault(_Chains, _Chains(net, layout))
     blocks = partial(_blocks, chains, X, values, present, sizes, progress)
     if sizes.threads_each == 1 or progress.is_watched:

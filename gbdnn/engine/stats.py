@@ -103,10 +103,6 @@ class Watch:
         """Whether anything reads the statistics of layers."""
         return bool(self._callback or self.progress.is_watched)
 
-    def counts(self, layers: int) -> np.ndarray | None:
-        """Return counters for the statistics of consecutive layers if anything reads them."""
-        return np.zeros((layers, 5), np.int64) if self.is_watched else None
-
     def computed(
         self, k: int, counts: np.ndarray | None, left: int, kernel: str, number: int, began: float
     ) -> None:
@@ -130,13 +126,12 @@ class Watch:
         self.progress.computed(k, counts[:, 0], left, kernel, seconds * of_layers(counts))
         reading, rest = (1e-9 * float(ns.sum()) for ns in (piece.reading, piece.rest))
         self.progress.spent(**{"reading": reading, what: rest})
-        for of_piece, ns in zip(
-            piece.counts if self._callback else (), piece.computing, strict=False
-        ):
-            number = self.number()
-            self._records.append(
-                layer_stats(k, of_piece, number, self._engine, kernel, 1e-9 * float(ns))
-            )
+        if self._callback:
+            of_pieces = zip(piece.counts, 1e-9 * piece.computing, strict=True)
+            self._records += [
+                layer_stats(k, counts, self.number(), self._engine, kernel, float(seconds))
+                for counts, seconds in of_pieces
+            ]
 
     def tell(self) -> None:
         """Call the callback with the records."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.fused_chain import FusedChain
 
-__all__ = ["CompiledRun", "Piece", "factors"]
+__all__ = ["CompiledRun", "Piece", "factors", "members_of"]
 
 SLICE = 30_000_000  # ns of a compiled call, which cannot be interrupted
 SHARED = 64  # most inputs whose layers are divided among threads
@@ -154,10 +154,9 @@ class CompiledRun:
             self.set(contexts=contexts(1))
         place = next(k for k, stop in enumerate(self._stops) if stop > layer)
         self._parts = parts  # a matrix, whose address is not that of an array
-        records = [_rows(part_rows, self._dtype) for part_rows in parts]
-        given = records[0] if len(records) == 1 else Record.joined(records)
+        records = [Record("features", self._dtype, **members_of(x, self._dtype)) for x in parts]
         self.set(
-            parts=given, row_ids=ids,
+            parts=Record.joined(records), row_ids=ids,
             read_positions=position, first_row=first, next_row=first, last_row=last,
             part_rows=part, step=step, more=int(more), read_layer=layer, read_place=place,
         )  # fmt: skip
@@ -267,22 +266,20 @@ class CompiledRun:
         self._heads[place], self.waiting[place] = -1, 0
 
 
-def _rows(given: SparseRows | np.ndarray | gb.Matrix, dtype: np.dtype) -> Record:
-    """Return rows as compiled code reads them."""
-    if is_graphblas(given):
-        complete(given)
-        return Record("features", dtype, matrix=handle(given))
-    if isinstance(given, np.ndarray):
-        size, (row, column) = given.itemsize, given.strides
-        return Record(
-            "features", dtype, X=given, row_stride=row // size, column_stride=column // size
-        )
-    values = given.values[:1] if given.is_iso else given.values
-    return Record(
-        "features", dtype, indptr=np.ascontiguousarray(given.indptr, np.uint64),
-        columns=np.ascontiguousarray(given.columns, np.uint64),
-        values=np.ascontiguousarray(values, dtype), value_step=int(not given.is_iso),
-    )  # fmt: skip
+def members_of(rows: SparseRows | np.ndarray | gb.Matrix, dtype: np.dtype) -> dict[str, Any]:
+    """Return the members of ``struct features`` for rows of any kind."""
+    if is_graphblas(rows):
+        complete(rows)
+        return {"matrix": handle(rows)}
+    if isinstance(rows, np.ndarray):
+        row, column = (stride // rows.itemsize for stride in rows.strides)
+        return {"X": rows, "row_stride": row, "column_stride": column}
+    values = rows.values[:1] if rows.is_iso else rows.values
+    return {
+        "indptr": np.ascontiguousarray(rows.indptr, np.uint64),
+        "columns": np.ascontiguousarray(rows.columns, np.uint64),
+        "values": np.ascontiguousarray(values, dtype), "value_step": int(not rows.is_iso),
+    }  # fmt: skip
 
 
 def factors(count: int) -> np.ndarray:

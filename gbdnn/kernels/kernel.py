@@ -15,42 +15,34 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlockKernel",
-    "Kernel",
     "LayerPlan",
     "starts_at_bias",
 ]
 
 
-class Kernel(Protocol):
-    """A method to compute ``Y' = min(max(Y W + b, 0), clip)``."""
-
-    name: str
-    """Name in `LayerStats` and in the ``engine`` option of `infer`."""
-
-    def is_exact(self, info: LayerInfo, /) -> bool:
-        """Whether the kernel computes this layer exactly."""
-
-    def cost(self, info: LayerInfo, inputs: int, entries: float, /) -> float:
-        """Return the time of one thread for all inputs, with `entries` in total, in ns."""
-
-
-class BlockKernel(Kernel, Protocol):
-    """A kernel that computes on blocks, and what it needs for them.
+class BlockKernel(Protocol):
+    """A kernel that computes ``Y' = min(max(Y W + b, 0), clip)`` on blocks, and what it needs.
 
     Attributes
     ----------
+    name : str
+        Name in `LayerStats` and in the ``engine`` option of `infer`.
     is_compiled : bool
         Whether it is compiled for the processor, and also takes blocks through a single window.
     at_once : int
         Blocks that a thread holds at the same time.
     """
 
+    name: str
     is_compiled: bool = False
     at_once: int = 5
 
     def is_exact(self, info: LayerInfo) -> bool:
         """Whether initialising with the bias gives the layer's rule."""
         return starts_at_bias(info)
+
+    def cost(self, info: LayerInfo, inputs: int, entries: float, /) -> float:
+        """Return the time of one thread for all inputs, with `entries` in total, in ns."""
 
     def width(self, neurons: int, itemsize: int, inputs: int, threads: int) -> int:
         """Return the number of inputs per block for layers of up to `neurons` neurons."""

@@ -13,9 +13,9 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
-from gbdnn.kernels.compiled.graphblas import contexts, handle, raise_error, with_graphblas
+from gbdnn.kernels.compiled.graphblas import contexts, raise_error, with_graphblas
 from gbdnn.kernels.compiled.record import Record, constant
-from gbdnn.kernels.full import FULL
+from gbdnn.kernels.fused_run import members_of
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.kernels.together import together
 
@@ -40,8 +40,9 @@ class Parts:
     ----------
     kernel : SparseKernel or FullKernel
     X : Matrix, SparseRows or ndarray
-        Features in the layers' dtype. A matrix has no pending work; stored zeros are ignored. The
-        sparse kernel takes no arrays.
+        Features in the layers' dtype; stored zeros are ignored. The sparse kernel takes no arrays.
+    ids : ndarray of int64
+        Of the rows.
     bounds : ndarray of int64, shape (parts + 1,)
         First row of each part, and the end of the last one.
     layers : sequence of Layer
@@ -50,22 +51,13 @@ class Parts:
     limits : sequence of float
         Entries per input before each layer up to which, or in the full kernel from which, it is
         computed here.
-    most, room : float
-        Entries of a part after a layer, and of parts that have ended, beyond which no further one
-        is read.
+    first : int
     workers, nthreads : int
         Parts at the same time, and threads, which parts share.
-    multiplicity : ndarray of int64, optional
-        Number of inputs that each row represents, for statistics.
-    watched, counted : bool
-        Whether to record statistics; whether to count the inputs that may be dropped.
-    width : int
-        Inputs of a panel in the full kernel.
-    ids : ndarray of int64
-        Of the rows.
-    answer : (ndarray, ndarray) or None
-        Rows of all inputs, and marks where they are not 0, which the full kernel writes after the
-        last layer.
+    watched : bool
+        Whether to record statistics.
+    **members
+        Other members of ``struct loop_run``.
 
     Attributes
     ----------
@@ -73,24 +65,21 @@ class Parts:
         The state of each part (``struct row_part``).
     count : int
         Number of parts that are computed.
-    writes : bool
-        Whether the activations after the last layer are in the answer.
     counts : ndarray of int64, shape (parts, layers, 5), optional
         Statistics, as in `gbdnn.engine.stats.layer_stats`.
     """
 
     def __init__(
         self, kernel: SparseKernel | FullKernel, X: gb.Matrix | SparseRows | np.ndarray,
-        bounds: np.ndarray, layers: Sequence[Layer], plans: Sequence[LayerPlan],
-        limits: Sequence[float], *, first: int, most: float, room: float, workers: int,
-        nthreads: int, multiplicity: np.ndarray | None, watched: bool, counted: bool, width: int,
-        ids: np.ndarray, answer: tuple[np.ndarray, np.ndarray] | None,
+        ids: np.ndarray, bounds: np.ndarray, layers: Sequence[Layer], plans: Sequence[LayerPlan],
+        limits: Sequence[float], *, first: int, workers: int, nthreads: int, watched: bool,
+        **members: Any,
     ) -> None:  # fmt: skip
-        dtype, count, is_full = plans[0].info.dtype, len(bounds) - 1, kernel is FULL
-        self.kernel, self.writes = kernel, answer is not None
-        self._functions, self._plans, self._first = with_graphblas(dtype), plans, first
+        dtype, count = plans[0].info.dtype, len(bounds) - 1
+        self.kernel, self.first, self.count = kernel, first, count
+        self._functions, self._plans, self._ids = with_graphblas(dtype), plans, ids
         self._threads = max(1, min(workers, count))
-        self._contexts, self.count = contexts(nthreads // self._threads), count
+        self._contexts = contexts(nthreads // self._threads)
         self.parts = Record("row_part", dtype, count)
         self.parts.set_each(start=bounds[:-1], nrows=np.diff(bounds), layer=[first - 1] * count)
         self.counts = np.zeros((count, len(layers), 5), np.int64) if watched else None
@@ -104,14 +93,14 @@ class Parts:
             droppable=[plan.droppable_after for plan in plans], limit=limits,
         )  # fmt: skip
         self._state = np.zeros(constant("STATES"), np.int64)
-        values, present = answer or (None, None)
+        names = {"X": "dense", "matrix": "X"}  # of an array and a matrix in ``struct loop_run``
+        features = {names.get(name, name): x for name, x in members_of(X, dtype).items()}
         self._run = Record(
             "loop_run", dtype, layers=table, first=first, last=first + len(layers),
             ncols=plans[0].info.nrows, parts=self.parts, count=count, contexts=self._contexts,
-            slice=_SLICE, most=most, drops=plans[0].droppable, counted=counted or is_full,
-            room=room, state=self._state, multiplicity=multiplicity, width=is_full and width,
+            slice=_SLICE, drops=plans[0].droppable, state=self._state, ids=ids,
             edge_cost=costs.speeds().full * dtype.itemsize / 4, move_cost=costs.MOVE_FULL,
-            answer=values, present=present, ids=ids, **_features(X),
+            **features, **members,
         )  # fmt: skip
         self._run.kept[None] = X
 
@@ -126,7 +115,7 @@ class Parts:
 
     def finish_begun(self) -> int:
         """Read no part beyond those that were begun; return the first row that is not read."""
-        self.count = int(np.flatnonzero(self.parts["layer"] >= self._first)[-1]) + 1
+        self.count = int(np.flatnonzero(self.parts["layer"] >= self.first)[-1]) + 1
         self._run.set(count=self.count, room=np.inf)
         last = self.parts.all[self.count - 1]
         return int(last.start + last.nrows)
@@ -136,12 +125,12 @@ class Parts:
         """Entries of parts that have ended and were not taken."""
         return int(self._state[constant("HELD")])
 
-    def take(self, which: np.ndarray, ids: np.ndarray) -> SparseRows:
+    def take(self, which: np.ndarray) -> SparseRows:
         """Return the activations of parts that have ended before the same layer.
 
-        ``ids`` are those of all rows. The parts are empty afterwards.
+        The parts are empty afterwards.
         """
-        parts, k = self.parts, self.parts.all[which[0]].layer - self._first
+        parts, k = self.parts, self.parts.all[which[0]].layer - self.first
         info = self._plans[k - 1].info if k else self._plans[0].info
         rows = np.concatenate(([0], np.cumsum(parts["nrows"][which])))
         starts = np.concatenate(([0], np.cumsum(parts["entries"][which])))
@@ -156,29 +145,17 @@ class Parts:
         together(min(self._threads, len(which)), self._functions.join_parts, job)
         self._raise_error()
         ncols = info.ncols if k else info.nrows
-        return SparseRows(indptr, columns, values, ncols, self.rows(which, ids))
+        return SparseRows(indptr, columns, values, ncols, self.rows(which))
 
-    def rows(self, which: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Return the ids of the rows of parts; ``ids`` are those of all rows."""
+    def rows(self, which: np.ndarray) -> np.ndarray:
+        """Return the ids of the rows of parts."""
         parts = [self.parts.all[n] for n in which]
-        return np.concatenate([ids[part.start : part.start + part.nrows] for part in parts])
+        return np.concatenate([self._ids[part.start : part.start + part.nrows] for part in parts])
 
     def _raise_error(self) -> None:
         error = int(self._state[constant("FAILED")])
         if error == constant("NOT_FINITE"):
             k = int(self._state[constant("FAILED_LAYER")])
-            raise non_finite(k, self._plans[k - self._first].info)
+            raise non_finite(k, self._plans[k - self.first].info)
         if error:
             raise_error(error)
-
-
-def _features(X: gb.Matrix | SparseRows | np.ndarray) -> dict[str, Any]:
-    """Return the members of a run for features of any kind."""
-    if isinstance(X, np.ndarray):
-        row, column = (stride // X.itemsize for stride in X.strides)
-        return {"dense": X, "row_stride": row, "column_stride": column}
-    if not isinstance(X, SparseRows):
-        return {"X": handle(X)}
-    values = X.values[:1] if X.is_iso else np.ascontiguousarray(X.values)
-    members = {"values": values, "value_step": int(not X.is_iso), "indptr": X.indptr}
-    return members | {"columns": np.ascontiguousarray(X.columns)}

@@ -54,10 +54,6 @@ class SparseKernel:
 
     name = "sparse"
 
-    def is_exact(self, info: LayerInfo) -> bool:
-        """Return True: every layer."""
-        return True
-
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
         """Return the time for all inputs together, in ns."""
         return costs.sparse_layer(inputs, entries, info.edges, info.nrows, info.ncols)

@@ -66,7 +66,7 @@ def together(
     try:
         if all_needed and team.threads < threads:
             raise RuntimeError(f"can't start {threads} threads")
-        team.call(min(threads, team.threads), function, *given, all_needed=all_needed)
+        function(*given, team.prepared(threads, all_needed=all_needed))
     finally:
         _put(team)
 
@@ -166,11 +166,6 @@ class _Team:
         if self.threads == 1:  # each call may try again
             _unused.append(team)
         self._record = Record("threads", None, team=team)
-
-    def call(
-        self, threads: int, function: Callable[..., int], *given: Any, all_needed: bool
-    ) -> None:
-        function(*given, self.prepared(threads, all_needed=all_needed))
 
     def prepared(self, threads: int, *, all_needed: bool = False) -> Record:
         """Return the record of threads for a call of compiled code, which follows."""
