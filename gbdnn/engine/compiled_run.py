@@ -111,7 +111,8 @@ class FusedInputs:
             self._read(source, first, k)
         while status in asked.values():
             status = self._run.advance(limit, self._report)
-            self._add_pending()
+            while self._pending:
+                self._sink.add(self._pending.pop())
             if status == asked["READ"]:
                 self._read(source, int(self._run["last_row"]), k)
             elif status == asked["LOAD"]:
@@ -193,10 +194,6 @@ class FusedInputs:
             self._pending.append(rows)
         if not self.is_whole:  # these are no longer rows that `end` counts
             self._degrees[rows.ids] = 0
-
-    def _add_pending(self) -> None:
-        while self._pending:
-            self._sink.add(self._pending.pop())
 
     def _raise(self, source: Any) -> None:
         layer, row = (int(self._run[name]) for name in ("faulty_layer", "faulty_row"))

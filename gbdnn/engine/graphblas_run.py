@@ -59,14 +59,6 @@ class WaitingRows(NamedTuple):
         return float(self.source.nvals) / self.source.nrows * self.inputs
 
 
-class _Division(NamedTuple):
-    """Rows of a part, parts at the same time, and entries of a part after a layer."""
-
-    step: int
-    workers: int
-    most: float
-
-
 class GraphBlasRun:
     """What the sparse and the full kernel compute in a run."""
 
@@ -82,10 +74,9 @@ class GraphBlasRun:
         number of the first row that was not read.
         """
         k, kernel = rows.k, SPARSE if is_sparse else FULL
-        division = self._division(loaded.layer(k), rows, is_sparse=is_sparse)
-        step, workers, most = division
+        step, workers, most = self._division(loaded.layer(k), rows, is_sparse=is_sparse)
         _log.debug("layer %d: %s kernel, parts of %d inputs", k, kernel.name, step)
-        X, numbers, ids, end = self._read(rows, division, is_sparse=is_sparse)
+        X, numbers, ids, end = self._read(rows, step, is_sparse=is_sparse)
         if is_sparse and isinstance(X, SparseRows):
             bounds = self._bounds(k, SPARSE.most_entries(X, loaded.layer(k)), step, int(most))
         else:
@@ -128,29 +119,31 @@ class GraphBlasRun:
         self._watch.progress.dropped(k, end - rows.start - int(unread - bounds[0]))
         return waiting, end
 
-    def _division(self, layer: Layer, rows: WaitingRows, *, is_sparse: bool) -> _Division:
-        """Divide rows among threads."""
+    def _division(
+        self, layer: Layer, rows: WaitingRows, *, is_sparse: bool
+    ) -> tuple[int, int, float]:
+        """Return the rows of a part, parts at the same time, and most entries after a layer."""
         sizes, threads, inputs = self._plan.sizes, self._plan.facts.threads, rows.inputs
         if not is_sparse:
             step = min(sizes.width, costs.block_rows(inputs, threads))
             workers = max(1, min(sizes.workers, threads, -(-inputs // step)))
-            return _Division(step, workers, math.inf)
+            return step, workers, math.inf
         most_per_input = SPARSE.most_entries_in_all(layer, rows.entries, inputs) / inputs
         fits = max(1, int(sizes.entries / max(most_per_input, 1)))
         work = SPARSE.cost(layer.info, inputs, rows.entries)
         step = min(costs.part_rows(work, inputs, threads), fits)
         workers = max(1, min(threads, -(-inputs // step), fits))
         most = sizes.entries // workers
-        return _Division(max(1, min(step, int(most / max(most_per_input, 1)))), workers, most)
+        return max(1, min(step, int(most / max(most_per_input, 1)))), workers, most
 
     def _read(
-        self, rows: WaitingRows, division: _Division, *, is_sparse: bool
+        self, rows: WaitingRows, step: int, *, is_sparse: bool
     ) -> tuple[Any, np.ndarray, np.ndarray, int]:
         """Return features, the numbers of their rows in the source, their ids, and the end."""
         source, k, began = rows.source, rows.k, perf_counter()
         nbytes = self._plan.sizes.working // 8
         some, _, end = read_parts(
-            source, rows.start, division.step, self._plan.facts.threads, nbytes, as_sparse=is_sparse
+            source, rows.start, step, self._plan.facts.threads, nbytes, as_sparse=is_sparse
         )
         X: Any = some[0]
         numbers = ids = np.arange(0 if X is getattr(source, "in_place", None) else rows.start, end)

@@ -135,7 +135,8 @@ class _Run:
         self.plan, self.merged = plan, merged
         dense, memory = X.dense_rows is not None, plan.facts.memory
         # The fused kernel checks dense rows as it reads them.
-        reads = dense and plan.kernel == FUSED.name and not self._begins_sparse(X)
+        reads = dense and plan.kernel == FUSED.name
+        reads = reads and not plan.is_sparse(0, X.nrows, X.nvals, dense=True)
         self.layers = plan_layers(net, math.inf if reads else X.largest, plan.block_kernel)
         self.loader = Loader(net, plan, self.layers)
         self.sink = Answer(X.nrows, net.shape[1], X.dtype, dense=dense, memory=memory)
@@ -151,11 +152,6 @@ class _Run:
                 X.nrows, is_dense=reads,
             )  # fmt: skip
         self._wait(0, X, nbytes=0)
-
-    def _begins_sparse(self, X: RowSource) -> bool:
-        """Whether the sparse kernel computes the first layer."""
-        dense = X.dense_rows is not None
-        return self.plan.is_sparse(0, X.nrows, X.nvals, dense=dense)
 
     def _stops(self) -> list[int]:
         """Return the layers before which blocks of the fused kernel may wait."""
