@@ -15,7 +15,7 @@ from gbdnn.engine.shallow import run_shallow
 from gbdnn.engine.sizes import NetworkFacts, sharing, single_window
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
-from gbdnn.kernels.compiled.loading import available, required
+from gbdnn.kernels.compiled.loading import functions, required
 from gbdnn.kernels.fused_shares import Singles
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import engaged, restored
@@ -71,7 +71,7 @@ class CompiledNetwork:
         is_fused = self.engine in ("auto", "fused") and self._facts.is_exact
         if self.engine == "fused":
             required(self._dtype)
-        self._is_shallow = is_fused and available(self._dtype)
+        self._is_shallow = is_fused and functions(self._dtype) is not None
         if self._is_shallow:
             self._singles = self.network.prepared(Singles)
             # Prepare all paths: single inputs, blocks, wide blocks.

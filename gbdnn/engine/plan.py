@@ -17,8 +17,7 @@ from gbdnn.engine.sizes import MAGNITUDES, NetworkFacts, Sizes, sharing, single_
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs, lagraph
 from gbdnn.kernels.blocks import sample
-from gbdnn.kernels.compiled.loading import available as is_compiled
-from gbdnn.kernels.compiled.loading import of_any_processor, required
+from gbdnn.kernels.compiled.loading import functions, of_any_processor, required
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.kernel import LayerPlan
@@ -377,8 +376,9 @@ def choose(facts: Facts) -> Plan:
 
 
 def plan_of(
-    net: Network, X: RowSource, *, engine: Engine, deduplicate: bool | Literal["auto"],
-    memory: int, nthreads: int | None, callback: Any,
+    net: Network, X: RowSource, *, engine: Engine = "auto",
+    deduplicate: bool | Literal["auto"] = "auto", memory: int = MEMORY,
+    nthreads: int | None = None, callback: Any = None,
 ) -> Plan:  # fmt: skip
     """Return the plan of a run with these options; nothing is prepared or counted.
 
@@ -407,7 +407,7 @@ def plan_of(
 def _planned(net: Network, _: Machine, *given: Any) -> Plan:
     of_net = net.prepared(NetworkFacts.of)
     libraries: dict[str, Any] = {
-        "is_compiled": is_compiled(of_net.dtype),
+        "is_compiled": functions(of_net.dtype) is not None,
         "has_library": of_any_processor(of_net.dtype) is not None,
     }
     return choose(Facts(of_net, *given, **libraries))

@@ -57,35 +57,33 @@ _log = logging.getLogger("gbdnn.inference")
 
 
 def infer_network(
-    net: Network, X: RowSource, *, engine: Engine = "auto",
-    deduplicate: bool | Literal["auto"] = "auto", memory: int = MEMORY, nthreads: int | None = None,
-    callback: Callable[[LayerStats], object] | None = None,
+    net: Network, X: RowSource, *, nthreads: int | None = None,
+    callback: Callable[[LayerStats], object] | None = None, **options: Any,
 ) -> gb.Matrix:  # fmt: skip
     """Compute `infer` for a network with at least one layer and checked options."""
-    plan = plan_of(
-        net, X, engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads,
-        callback=callback,
-    )  # fmt: skip
-    progress, dense, inputs = current(), X.dense_rows is not None, X.nrows
+    plan = plan_of(net, X, nthreads=nthreads, callback=callback, **options)
+    progress, dense, inputs, facts = current(), X.dense_rows is not None, X.nrows, plan.facts
     progress.begin(net.infos, inputs, plan)
     if plan.kernel == lagraph.NAME:
         with restored(), engaged(nthreads):
             return _at_once(net, X, callback)
     if not plan.is_single_window:
-        merged = Merged(inputs, always=deduplicate != "auto") if plan.merges else None
+        merged = Merged(inputs, always=facts.deduplicate is True) if plan.merges else None
         with restored(), engaged(nthreads):
             run = _Run(net, X, plan, merged, callback)
             Y = run.answer()
-        _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
+        _log.info(
+            "engine %s: %s kernel", facts.engine, " and ".join(sorted(run.watch.kernels)) or "no"
+        )
         return Y
-    _log.info("engine %s: %s kernel in a single window", engine, plan.kernel)
+    _log.info("engine %s: %s kernel in a single window", facts.engine, plan.kernel)
     rows: Any = X if dense else DenseRows(X.sparse_rows(0, inputs).dense(), X.dtype)
     if inputs <= costs.SINGLES:
         values = np.empty((inputs, net.shape[1]), X.dtype)
         net.prepared(Singles).run(rows, values, plan.sizes.threads_each)
         progress.computed(0, [inputs] * len(net), inputs, plan.kernel)
         return matrix_of(values)
-    answer = Answer(inputs, net.shape[1], X.dtype, dense=True, memory=memory)
+    answer = Answer(inputs, net.shape[1], X.dtype, dense=True, memory=facts.memory)
     answer.wrote(run_shallow(net, rows, *answer.arrays(), sizes=plan.sizes, progress=progress))
     return answer.matrix()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Functions", "available", "functions", "library", "of_any_processor", "required"]
+__all__ = ["Functions", "functions", "library", "of_any_processor", "required"]
 
 
 def library(dtype: str) -> Path | None:
@@ -80,11 +80,6 @@ def of_any_processor(dtype: np.dtype) -> Functions | None:
 def _loaded(dtype: np.dtype, level: str) -> Functions | None:
     path = library(dtype.name)
     return None if path is None else Functions(path, dtype.name)
-
-
-def available(dtype: np.dtype) -> bool:
-    """Whether there are compiled kernels for a dtype and this processor."""
-    return functions(dtype) is not None
 
 
 def required(dtype: np.dtype) -> Functions:
