@@ -92,12 +92,9 @@ class Loader:
             if plan.kernel != FUSED.name:
                 return Loaded(start, part, None)
             made = layout_of(part, reordered=plan.reorders, wide=plan.is_wide)
-        if part is self._net:  # kept with its layout
-            kept, chain = made.cache.get(FusedChain, (None, None))
-            if kept is self._layers:
-                return Loaded(start, part, chain)
-        chain = FusedChain(start, self._layers[start:stop], made.weights, made.positions)
-        if part is self._net:
+        layers, chain = made.cache.get(FusedChain, (None, None))
+        if layers is not self._layers:
+            chain = FusedChain(start, self._layers[start:stop], made.weights, made.positions)
             made.cache[FusedChain] = self._layers, chain
         return Loaded(start, part, chain)
 

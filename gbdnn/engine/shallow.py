@@ -76,7 +76,8 @@ def _blocks(
     """Compute `run_shallow` in blocks, each on one thread."""
     width, workers = sizes.width, sizes.workers
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
-    run, kind = chains.run(width, workers), (width, workers)
+    idle = chains.idle_runs[width, workers]
+    run: CompiledRun = taken(idle, partial(chains.new_run, width, workers))
     if progress.is_watched:
         run.watch(None)
     run.begin()
@@ -100,7 +101,7 @@ def _blocks(
     entries = run.entries
     run.set(answer=None, present=None, parts=None)
     if not progress.is_watched:
-        chains.idle_runs[kind].append(run)  # not after an error
+        idle.append(run)  # not after an error
     return entries
 
 
@@ -134,18 +135,13 @@ class _Chains:
         self.idle_shared: list[FusedShares] = []
         self.idle_runs: dict[tuple[int, int], list[CompiledRun]] = defaultdict(list)
 
-    def run(self, width: int, workers: int) -> CompiledRun:
-        """Return an idle run in blocks of a width on a number of threads, or a new one."""
-
-        def make() -> CompiledRun:
-            layers, infos = len(self.checked.plans), self._facts.infos
-            run = CompiledRun(
-                self.checked.dtype, [infos[0].nrows, *(info.ncols for info in infos)], [0, layers],
-                width=width, blocks=2 * workers, threads=workers,
-            )  # fmt: skip
-            run.load(self.checked, self.unchecked, self.safe)
-            run.set(clears=1)
-            return run
-
-        found: CompiledRun = taken(self.idle_runs[width, workers], make)
-        return found
+    def new_run(self, width: int, workers: int) -> CompiledRun:
+        """Return a run in blocks of a width on a number of threads."""
+        layers, infos = len(self.checked.plans), self._facts.infos
+        run = CompiledRun(
+            self.checked.dtype, [infos[0].nrows, *(info.ncols for info in infos)], [0, layers],
+            width=width, blocks=2 * workers, threads=workers,
+        )  # fmt: skip
+        run.load(self.checked, self.unchecked, self.safe)
+        run.set(clears=1)
+        return run

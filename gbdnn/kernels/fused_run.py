@@ -54,8 +54,8 @@ class Piece(NamedTuple):
     rest: np.ndarray
 
 
-class CompiledRun:
-    """A ``struct run`` (see ``compiled/run.c``), whose arrays live as long as it does.
+class CompiledRun(Record):
+    """A ``struct run`` (see ``compiled/run.c``).
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class CompiledRun:
         parents: np.ndarray | None = None, multiplicity: np.ndarray | None = None,
         always: bool = False,
     ) -> None:  # fmt: skip
-        self.threads, self.width, self._dtype, self._stops = threads, width, dtype, list(stops)
+        self.threads, self.width, self._stops = threads, width, list(stops)
         neurons, slots, windows = max(sizes), blocks * width, len(stops) - 1
         self._memory = AlignedBlock(blocks * neurons, width, dtype)
         self._state = np.zeros((threads, 8), np.int64)
@@ -111,7 +111,7 @@ class CompiledRun:
                 "alive": np.zeros((threads, SHARED), np.int64),
                 "leaving": np.zeros(windows + 1) if leaving is None else leaving,
             }  # fmt: skip
-        self.record = Record(
+        super().__init__(
             "run", dtype, sizes=np.array(sizes, np.int64), stops=np.array(stops, np.int64),
             windows=windows, neurons=neurons, width=width, stride=self._memory.stride,
             blocks=blocks, threads=threads, memory=self._memory.whole,
@@ -119,11 +119,11 @@ class CompiledRun:
             heads=self._heads, waiting=self.waiting, multiplicity=multiplicity,
             workers=workers, counters=self.counters, slice=SLICE, **arrays,
         )  # fmt: skip
-        self.set = self.record.set
         self.begin()
 
     def __getitem__(self, name: str) -> Any:
-        return getattr(self.record.first, name)
+        """Return a member, which is a number."""
+        return getattr(self.first, name)
 
     # What the run reads and writes
 
@@ -131,7 +131,7 @@ class CompiledRun:
         self, chain: FusedChain, unchecked: FusedChain | None = None, largest: float = 0
     ) -> None:
         """Take the layers of a chain; those without checks for features up to `largest`."""
-        bits = np.array([largest, np.inf], self._dtype).view(f"i{self._dtype.itemsize}").tolist()
+        bits = np.array([largest, np.inf], self.dtype).view(f"i{self.dtype.itemsize}").tolist()
         self.set(
             plan=(unchecked or chain).plan, checked=chain.plan, loaded=chain.first,
             loaded_end=chain.stop, largest=bits[0], infinite=bits[1],
@@ -150,11 +150,11 @@ class CompiledRun:
         are the numbers of the rows. `more` says that further ones follow.
         """
         if is_graphblas(parts[0]):
-            with_graphblas(self._dtype)
+            with_graphblas(self.dtype)
             self.set(contexts=contexts(1))
         place = next(k for k, stop in enumerate(self._stops) if stop > layer)
         self._parts = parts  # a matrix, whose address is not that of an array
-        records = [Record("features", self._dtype, **members_of(x, self._dtype)) for x in parts]
+        records = [Record("features", self.dtype, **members_of(x, self.dtype)) for x in parts]
         self.set(
             parts=Record.joined(records), row_ids=ids,
             read_positions=position, first_row=first, next_row=first, last_row=last,
@@ -183,7 +183,7 @@ class CompiledRun:
         self.set(limit=int(min(limit, 1 << 62)))
         status = constant("LOG")
         while status == constant("LOG"):
-            status = in_slices(self.record, self.threads, self._dtype, between)
+            status = in_slices(self, self.threads, self.dtype, between)
             if status == constant("LOG"):
                 size = max(2 * int(self["log_needed"]), int(self["log_size"]))
                 self.set(log=np.zeros(size, np.int64), log_size=size)
@@ -194,7 +194,7 @@ class CompiledRun:
 
     def log(self) -> Iterator[Piece]:
         """Yield what was computed since the last call, if anybody watches."""
-        log, end = self.record.kept.get("log"), int(self.counters[constant("LOGGED")])
+        log, end = self.kept.get("log"), int(self.counters[constant("LOGGED")])
         head = constant("RECORD")
         while log is not None and self._seen < end and log[self._seen]:
             length, layer = log[self._seen : self._seen + 2].tolist()
@@ -217,17 +217,17 @@ class CompiledRun:
 
     def answer(self, ncols: int, *, of_blocks: bool = False) -> SparseRows:
         """Return the rows of all inputs, or of the current blocks, which the next call writes."""
-        kept, ids, count = self.record.kept, None, int(self["ids"])
+        kept, ids, count = self.kept, None, int(self["ids"])
         if of_blocks:
             offsets, blocks = np.empty(count, np.int64), kept["current"][: self["currents"]]
             ids = np.empty(kept["counts"][blocks].sum(), np.int64)
             self.set(offsets=offsets)
             count = len(ids)
         indptr = np.empty(count + 1, np.int64)
-        entries = required(self._dtype).place_rows(self.record, ids, indptr)
+        entries = required(self.dtype).place_rows(self, ids, indptr)
         if ids is None:
             self.set(offsets=indptr)
-        columns, values = np.empty(entries, np.uint64), np.empty(entries, self._dtype)
+        columns, values = np.empty(entries, np.uint64), np.empty(entries, self.dtype)
         self.set(answer_columns=columns, answer_values=values)
         return SparseRows(indptr.view(np.uint64), columns, values, ncols, ids)
 
@@ -245,8 +245,8 @@ class CompiledRun:
 
     def block(self, y: int, neurons: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a block by its number, neurons x stride, and the ids of its inputs."""
-        start, count = y * int(self["neurons"]), int(self.record.kept["counts"][y])
-        ids = self.record.kept["numbers"][y * self.width :][:count].copy()  # others take its place
+        start, count = y * int(self["neurons"]), int(self.kept["counts"][y])
+        ids = self.kept["numbers"][y * self.width :][:count].copy()  # others take its place
         return self._memory.whole[start : start + neurons], ids
 
     def at(self, place: int) -> list[int]:
@@ -254,12 +254,12 @@ class CompiledRun:
         numbers, y = list[int](), int(self._heads[place])
         while y >= 0:
             numbers.append(y)
-            y = int(self.record.kept["next"][y])
+            y = int(self.kept["next"][y])
         return numbers
 
     def take(self, place: int) -> None:
         """Give back the blocks that waited at a place."""
-        gone, unused = self.at(place), self.record.kept["unused"]
+        gone, unused = self.at(place), self.kept["unused"]
         count = int(self["unused_count"])
         unused[count : count + len(gone)] = gone
         self.set(unused_count=count + len(gone))

@@ -121,6 +121,8 @@ class Record:
         What the members that are pointers were set to.
     """
 
+    dtype: Any
+
     def __init__(self, kind: str, dtype: np.dtype | None, size: int = 1, /, **members: Any) -> None:
         structures, self._passing = _type(kind, dtype)
         self.all = _any.new(structures, size)
