@@ -209,16 +209,19 @@ def matrix_of(values: np.ndarray, *, nthreads: int = 1) -> gb.Matrix:
 
     The matrix is sparse if it has few entries.
     """
-    present, counts = np.empty(values.shape, bool), list[Any]()
+    present = np.empty(values.shape, bool)
+    if len(values) <= _SCANNED:
+        entries = int(np.count_nonzero(np.not_equal(values, 0, out=present)))
+    else:
+        counts = list[Any]()
 
-    def find(starts: Iterator[int]) -> None:
-        for start in starts:
-            some = slice(start, start + _SCANNED)
-            counts.append(np.count_nonzero(np.not_equal(values[some], 0, out=present[some])))
+        def find(starts: Iterator[int]) -> None:
+            for start in starts:
+                some = slice(start, start + _SCANNED)
+                counts.append(np.count_nonzero(np.not_equal(values[some], 0, out=present[some])))
 
-    starts = deque(range(0, len(values), _SCANNED))
-    find(iter(starts)) if len(starts) == 1 else share(nthreads, starts, find)
-    entries = int(sum(counts))
+        share(nthreads, deque(range(0, len(values), _SCANNED)), find)
+        entries = int(sum(counts))
     if not entries or not dense_pays(values.size, entries):
         return SparseRows.from_array(values).matrix()
     return _imported(values, present, entries)

@@ -387,15 +387,18 @@ def plan_of(
     MissingPackageError
         ``engine="fused"``, and there are no compiled kernels for this processor.
     """
-    of_net, kernel = net.prepared(NetworkFacts.of), BLOCK_KERNELS.get(engine)
+    kernel, inputs, is_dense = BLOCK_KERNELS.get(engine), X.nrows, X.dense_rows is not None
     if kernel is not None and kernel.is_compiled:
-        required(of_net.dtype)
-    inputs, is_dense, here = X.nrows, X.dense_rows is not None, machine()
-    is_small = is_dense and inputs <= costs.FEW_INPUTS
+        required(X.dtype)
+    here, is_small = machine(), is_dense and inputs <= costs.FEW_INPUTS
     # Counting the entries of a few inputs, or threads, may take longer than to follow the plan.
-    alone = is_small and inputs <= costs.SINGLES and sharing(of_net, inputs, here.cores) == 1
-    threads = nthreads or (1 if alone else available())  # more than cores would take turns on them
+    if nthreads is None and is_small and inputs <= costs.SINGLES:
+        alone = sharing(net.prepared(NetworkFacts.of), inputs, here.cores) == 1
+        threads = 1 if alone else available()
+    else:
+        threads = nthreads or available()
     entries = inputs * X.ncols if is_small else X.nvals
+    # More threads than cores would take turns on them.
     given = inputs, entries, is_dense, engine, memory, deduplicate, min(here.cores, threads)
     plan = net.prepared(_planned, here, *given, callback is not None, most=_PLANS)
     if is_small and not plan.is_single_window:
