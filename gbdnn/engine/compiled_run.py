@@ -15,11 +15,9 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
-from gbdnn.kernels.compiled.graphblas import raise_error
 from gbdnn.kernels.compiled.record import constant
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_run import CompiledRun
-from gbdnn.kernels.overflow import non_finite
 from gbdnn.runtime.threads import share
 
 if TYPE_CHECKING:
@@ -124,7 +122,7 @@ class FusedInputs:
             elif status == asked["SIZED"]:
                 self._have_memory()
             elif status == asked["FAULT"]:
-                self._raise(source)
+                self._run.raise_fault(source, self._plan.facts.net.infos)
 
     def end(self) -> None:
         """Tell what was written to a dense answer, and the time of finding equal inputs."""
@@ -194,14 +192,6 @@ class FusedInputs:
             self._pending.append(rows)
         if not self.is_whole:  # these are no longer rows that `end` counts
             self._degrees[rows.ids] = 0
-
-    def _raise(self, source: Any) -> None:
-        layer, row = (int(self._run[name]) for name in ("faulty_layer", "faulty_row"))
-        if layer == -2:
-            raise_error(row)
-        if layer == -1:
-            source.require_finite(row, row + self._step)
-        raise non_finite(layer, self._layers[layer].info)
 
     def _leaving(self, k: int) -> float:
         """Return the density of blocks before layer `k` from which they surely stay."""

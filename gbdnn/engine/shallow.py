@@ -26,7 +26,6 @@ from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.fused_shares import FusedShares
-from gbdnn.kernels.overflow import non_finite
 from gbdnn.kernels.together import taken
 
 if TYPE_CHECKING:
@@ -94,10 +93,7 @@ def _blocks(
         last = end
         status = run.advance(np.inf, report)
     if status == constant("FAULT"):
-        layer, row = int(run["faulty_layer"]), int(run["faulty_row"])
-        if layer < 0:
-            X.require_finite(row, row + width)
-        raise non_finite(layer, chains.checked.plans[layer].info)
+        run.raise_fault(X, chains.infos)
     entries = run.entries
     run.set(answer=None, present=None, parts=None)
     if not progress.is_watched:
@@ -112,6 +108,7 @@ class _Chains:
     ----------
     unchecked, checked : FusedChain
         Without and with a check for sums outside the dtype's range.
+    infos : sequence of LayerInfo
     safe : float
         Magnitude of features up to which no sum leaves the range.
     line : float
@@ -130,14 +127,14 @@ class _Chains:
         ]
         self.checked = FusedChain(0, checked, layout.weights, layout.positions)
         self.unchecked = self.checked.unchecked()
-        self._facts = net.prepared(NetworkFacts.of)
-        self.safe, self.line = self._facts.safe, self._facts.line
+        facts = net.prepared(NetworkFacts.of)
+        self.infos, self.safe, self.line = facts.infos, facts.safe, facts.line
         self.idle_shared: list[FusedShares] = []
         self.idle_runs: dict[tuple[int, int], list[CompiledRun]] = defaultdict(list)
 
     def new_run(self, width: int, workers: int) -> CompiledRun:
         """Return a run in blocks of a width on a number of threads."""
-        layers, infos = len(self.checked.plans), self._facts.infos
+        layers, infos = len(self.infos), self.infos
         run = CompiledRun(
             self.checked.dtype, [infos[0].nrows, *(info.ncols for info in infos)], [0, layers],
             width=width, blocks=2 * workers, threads=workers,

@@ -155,7 +155,8 @@ def sizes(
         width = fits // step * step
     while width > step and count * kernel.size(neurons, width, dtype) > working:
         width -= step
-    workers, inner = kernel.threads(threads, -(-inputs // width))
+    workers = max(1, min(threads, -(-inputs // width)))
+    inner = 1 if kernel.is_compiled else threads // workers
     block = kernel.size(neurons, width, dtype)
     workers = max(1, min(workers, working // (count * block)))
     waiting = working - count * workers * block

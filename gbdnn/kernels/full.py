@@ -48,11 +48,6 @@ class FullKernel(BlockKernel):
         """Return the number of inputs per block."""
         return costs.block_rows(inputs, threads)
 
-    def threads(self, nthreads: int, blocks: int) -> tuple[int, int]:
-        """Divide threads into concurrent blocks and threads within each product."""
-        workers = max(1, min(nthreads, blocks))
-        return workers, nthreads // workers
-
     def step(self, dtype: np.dtype) -> int:
         """Return the least number of inputs of a block."""
         return 16

@@ -45,10 +45,6 @@ class FusedKernel(BlockKernel):
         """Return the size of a block in bytes."""
         return AlignedBlock.size(neurons, width, dtype)
 
-    def threads(self, nthreads: int, blocks: int) -> tuple[int, int]:
-        """Divide threads into concurrent blocks and threads within each product."""
-        return min(nthreads, blocks), 1
-
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
         """Return the time for one block, in ns."""
         return costs.fused_layer(inputs, info.edges, *info.shape, info.dtype.itemsize)

@@ -9,9 +9,10 @@ import numpy as np
 from gbdnn.arrays.matrices import is_graphblas
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels.blocks import AlignedBlock, scratch
-from gbdnn.kernels.compiled.graphblas import contexts, handle, with_graphblas
+from gbdnn.kernels.compiled.graphblas import contexts, handle, raise_error, with_graphblas
 from gbdnn.kernels.compiled.loading import required
 from gbdnn.kernels.compiled.record import Record, constant
+from gbdnn.kernels.overflow import non_finite
 from gbdnn.kernels.together import in_slices
 from gbdnn.runtime.first_use import complete
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.kernels.fused_chain import FusedChain
+    from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["CompiledRun", "Piece", "factors", "members_of"]
 
@@ -214,6 +216,15 @@ class CompiledRun(Record):
     def regrouping(self) -> float:
         """Seconds of finding equal inputs, over all threads, in a run with a log."""
         return 1e-9 * sum(self._state[:, 4].tolist())
+
+    def raise_fault(self, source: Any, infos: Sequence[LayerInfo]) -> None:
+        """Raise the error for which the run has ended, with rows of a source."""
+        layer, row = int(self["faulty_layer"]), int(self["faulty_row"])
+        if layer == -2:
+            raise_error(row)
+        if layer == -1:
+            source.require_finite(row, row + int(self["step"]))
+        raise non_finite(layer, infos[layer])
 
     def answer(self, ncols: int, *, of_blocks: bool = False) -> SparseRows:
         """Return the rows of all inputs, or of the current blocks, which the next call writes."""

@@ -29,6 +29,7 @@ class BlockKernel(Protocol):
         Name in `LayerStats` and in the ``engine`` option of `infer`.
     is_compiled : bool
         Whether it is compiled for the processor, and also takes blocks through a single window.
+        Otherwise several threads may compute a product.
     at_once : int
         Blocks that a thread holds at the same time.
     """
@@ -52,9 +53,6 @@ class BlockKernel(Protocol):
 
     def size(self, neurons: int, width: int, dtype: np.dtype) -> int:
         """Return the size of a block in bytes."""
-
-    def threads(self, nthreads: int, blocks: int) -> tuple[int, int]:
-        """Divide threads into concurrent blocks and threads within each product."""
 
 
 def starts_at_bias(info: LayerInfo) -> bool:

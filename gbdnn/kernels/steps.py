@@ -141,8 +141,7 @@ class Steps:
             backward=self._records[1], edges=self._edge_records,
             group_lines=self._group * self.dtype.itemsize // 64,
             stride=self._Y.stride, starts=self._starts, Y=self._Y.whole, D=self._D.whole,
-            Z=self._Z.whole,
-            limits=self._limits, batch=self.batch, count=count, X=X,
+            Z=self._Z.whole, limits=self._limits, batch=self.batch, count=count, X=X,
             row_stride=X.strides[0] // X.itemsize, column_stride=X.strides[1] // X.itemsize,
             indices=indices, targets=targets, sample_weights=weights,
             loss=self._loss if isinstance(self._loss, int) else 0, losses=losses, hits=hits,
@@ -214,10 +213,8 @@ class Steps:
 
         Its shape is (ncols, nrows).
         """
-        left, gradient = (
-            self._last,
-            np.zeros((self.layers[k].ncols, self.layers[k].nrows), self.dtype),
-        )
+        left, layer = self._last, self.layers[k]
+        gradient = np.zeros((layer.ncols, layer.nrows), self.dtype)
         of_layer = self._of_groups(self._Y, k), self._of_groups(self._D, k + 1)
         for Y, D in zip(*of_layer, strict=True):
             inputs = min(left, self._group)
