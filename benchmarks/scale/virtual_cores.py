@@ -11,6 +11,12 @@ allow. Python around the call, memory and caches that cores share, clock rates a
 threads are not in it. A piece takes the least of its times in several rounds, since all threads
 would wait for a single disturbed piece.
 
+Virtual threads compute one after the other, each all its pieces of a phase, so that its blocks are
+in the cache as on a core of its own. Before a window of layers, all layers are read without being
+timed: virtual machines take long to read memory again that was not used for some milliseconds, as
+the layers are while one thread does the work of many. Then each thread first reads other memory, of
+twice the second-level cache, so that it reads the layers from beyond this cache, as each core does.
+
 In the kernels of GraphBLAS, a thread takes the next part of the rows instead.
 """
 
@@ -18,6 +24,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PHASES = "window", "find", "compare", "keep", "share", "extract", "copy"
-_ROOM = 1 << 16  # pieces and phases of a call
 
 
 class Calls:
@@ -64,18 +70,30 @@ class Calls:
 
     def run(self, record: Any, threads: int, dtype: np.dtype, between: Any) -> int:
         """Compute instead of `gbdnn.kernels.together.in_slices`."""
-        began = perf_counter()
+        began, serial = perf_counter(), np.empty(1, np.int64)
+        play = partial(required(dtype).run_virtual, record)
+        others = np.ones(machine.machine().caches[1] // 4)  # twice the second-level cache
         # Each core would have the second block of its thread in a cache of its own.
         for worker in record.kept["workers"].all:
             worker.Z = record.kept["workers"].first.Z
-        times = np.empty((_ROOM, 2), np.int64)
-        count = required(dtype).run_virtual(record, times, _ROOM)
-        if count < 0:
-            raise RuntimeError("pieces were left, or there were too many of them")
-        self.times.append(times[:count].copy())
+        status = play(threads, threads, serial)
+        while status == constant("RUNNING"):
+            phase, ns = int(record.first.phase), np.empty(record.first.piece_count, np.int64)
+            if PHASES[phase] == "window":
+                for layer in record.kept["plan"].kept["table"].kept[None]:
+                    for array in layer.kept.values():
+                        array.reshape(-1)[::8].max()
+                for thread in range(threads):
+                    others.max()
+                    play(thread, thread + 1, ns)
+            else:
+                play(0, threads, ns)
+            status = play(threads, threads, serial)
+            pairs = [*((phase, time) for time in ns.tolist()), (phase - len(PHASES), serial[0])]
+            self.times.append(np.array(pairs))
         self.seconds += perf_counter() - began
         between()
-        return int(record.kept["counters"][constant("STATUS")])
+        return int(status)
 
     def parts(self, threads: int, function: Any, job: Any) -> None:
         """Compute instead of `gbdnn.kernels.together.together`, one part after the other."""

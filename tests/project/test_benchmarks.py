@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import gbdnn
 from gbdnn.kernels import costs
+from gbdnn.kernels.compiled.record import constant
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = ["--inputs", 64, "--layers", 6, "--rounds", 1]
@@ -115,6 +117,55 @@ def test_clocks_of_virtual_threads(engine, threads, monkeypatch):
             pieces, serial, waits = spent.sum(axis=0)
             np.testing.assert_allclose(clocks.sum(), pieces + threads * serial + waits)
             assert (waits == 0) == (threads == 1)
+
+
+def test_caches_of_virtual_threads(monkeypatch):
+    """Threads read the layers of a window from beyond a core's cache, but not from idle memory.
+
+    Known pieces: 10 ns, 5 more where the layers are not in the cache, and 1000 where they are idle.
+    """
+    monkeypatch.syspath_prepend(BENCHMARKS / "scale")
+    virtual_cores = importlib.import_module("virtual_cores")
+    phases = [("window", 4), ("find", 2), ("window", 3)]
+    state = {"idle": True, "cached": False}
+
+    class Memory:
+        def __init__(self, **after):
+            self.after = after
+
+        def reshape(self, _):
+            return self
+
+        __getitem__ = reshape
+
+        def max(self):
+            state.update(self.after)
+
+    def play(record, first, last, ns):
+        for n in [n for thread in range(first, last) for n in range(thread, len(ns), 2)]:
+            is_window = record.first.phase == 0
+            ns[n] = 10 + is_window * (5 * (not state["cached"]) + 1000 * state["idle"])
+            state["cached"] |= is_window
+        if first == 2:
+            ns[0], state["idle"] = 3, True
+            if not phases:
+                return constant("COMPLETE")
+            name, record.first.piece_count = phases.pop(0)
+            record.first.phase = virtual_cores.PHASES.index(name)
+        return constant("RUNNING")
+
+    def kept(**members):
+        return SimpleNamespace(kept=members, all=[], first=SimpleNamespace())
+
+    layers = [kept(rows=Memory(idle=False, cached=True))]
+    record = kept(plan=kept(table=SimpleNamespace(kept={None: layers})), workers=kept())
+    monkeypatch.setattr(virtual_cores, "required", lambda _: SimpleNamespace(run_virtual=play))
+    monkeypatch.setattr(np, "ones", lambda _: Memory(cached=False))
+    calls = virtual_cores.Calls()
+    assert calls.run(record, 2, np.dtype("f4"), int) == constant("COMPLETE")
+    window, find = [(0, 15), (0, 15), (0, 10), (0, 10), (-7, 3)], [(1, 10), (1, 10), (-6, 3)]
+    expected = [*window, *find, *window[:3], (-7, 3)]
+    assert np.concatenate(calls.times).tolist() == [list(pair) for pair in expected]
 
 
 def test_the_clocks_of_known_pieces(monkeypatch):

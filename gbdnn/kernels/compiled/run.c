@@ -22,6 +22,7 @@ of time, so that Python sees signals while helpers go on. */
 #include "run.h"
 
 enum { LOOKS = 2000 };  // of a thread that waits, before it yields
+enum { PIECES = 64 };  // per thread, of a phase whose blocks do not wait
 
 static const double WORTH = 0.75;  // fraction of distinct inputs to merge
 /* In ns: a phase on several threads, each of them, and an edge apart from its multiply-adds. */
@@ -93,13 +94,34 @@ static int64_t balanced(const struct run *run, int64_t inputs)
     return least(width, most(NARROW, (inputs + unit - 1) / unit * 16));
 }
 
+/* Return how many pieces `inputs` have, at most `limit`. If they are many, those from number `whole` on have
+   half as many inputs as the others, so that threads end together. */
+static int64_t count_pieces(struct run *run, int64_t inputs, int64_t step, int64_t limit)
+{
+    const int64_t threads = run->threads, pieces = (inputs + step - 1) / step, half = step / 2;
+    const bool tapers = threads > 1 && half % NARROW == 0 && least(pieces, limit) > 2 * threads;
+    const int64_t halved = tapers ? (threads + 1) / 2 : 0;
+    const int64_t phases = 1 + (pieces - 1) / (limit - halved);  // of equal size
+    run->whole = (pieces + phases - 1) / phases - halved;
+    return run->whole + (tapers ? least(2 * halved, (inputs - run->whole * step + half - 1) / half) : 0);
+}
+
+/* The rows of a piece. */
+static struct piece rows_of(const struct run *run, int64_t n)
+{
+    const int64_t halves = most(0, n - run->whole), half = run->step / 2;
+    const int64_t at = run->phase_row + (n - halves) * run->step + halves * half;
+    return (struct piece){at, 0, least(n < run->whole ? run->step : half, run->last_row - at)};
+}
+
 static void read_window(struct run *run)
 {
-    const int64_t rows = run->last_row - run->next_row, step = run->step;
-    const int64_t pieces = least((rows + step - 1) / step, run->unused_count);
     run->reading = 1;
     run->phase_row = run->next_row;
-    run->next_row = least(run->last_row, run->next_row + pieces * step);
+    const bool waits = !is_last(run) || !run->answer;
+    const int64_t limit = waits ? run->unused_count : PIECES * run->threads;
+    const int64_t pieces = count_pieces(run, run->last_row - run->next_row, run->step, limit);
+    run->next_row = least(run->last_row, rows_of(run, pieces).at);
     begin_window(run, WINDOW, pieces);
 }
 
@@ -159,10 +181,12 @@ static void cut_blocks(struct run *run, bool merged)
         return;
     }
     put_full_first(run);
-    if ((inputs + step - 1) / step <= run->unused_count) {
-        for (int64_t at = 0, offset = 0, left = inputs; left > 0; left -= step) {
-            run->pieces[count++] = (struct piece){at, offset, least(step, left)};
-            for (offset += least(step, left); at < some && offset >= run->kept[run->current[at]]; at++)
+    const int64_t pieces = count_pieces(run, inputs, step, INT64_MAX);
+    if (pieces <= run->unused_count) {
+        for (int64_t at = 0, offset = 0, left = inputs, size; count < pieces; left -= size) {
+            size = least(count < run->whole ? step : step / 2, left);
+            run->pieces[count++] = (struct piece){at, offset, size};
+            for (offset += size; at < some && offset >= run->kept[run->current[at]]; at++)
                 offset -= run->kept[run->current[at]];
         }
     } else {
@@ -338,11 +362,8 @@ static void compute_piece(struct run *run, int64_t thread, int64_t n)
 {
     struct worker *worker = run->workers + thread;
     const int64_t phase = run->phase, began = run->log ? now() : 0;
-    if (phase == WINDOW && run->reading) {
-        const int64_t at = run->phase_row + n * run->step;
-        take_through(run, worker, (struct piece){at, 0, least(run->step, run->next_row - at)});
-    } else if (phase == WINDOW) {
-        take_through(run, worker, run->pieces[n]);
+    if (phase == WINDOW) {
+        take_through(run, worker, run->reading ? rows_of(run, n) : run->pieces[n]);
     } else if (phase == FIND) {
         find_equal(run, worker, run->current[n]);
     } else if (phase == COMPARE) {
@@ -462,30 +483,29 @@ void leave_run(struct run *run, const struct threads *threads)
     run->is_open = 0;
 }
 
-/* Play all threads on this one, which take pieces in turns, so that each call has the same pieces.
-   `times` are pairs of a phase and ns: of each piece, and after the last one, with the phase minus
-   PHASES, of the serial part. Return the number of pairs, or -1 if there are more than `room`. */
-int64_t run_virtual(struct run *run, int64_t *times, int64_t room)
+/* Compute the pieces of the phase that threads `first` to `last` (exclusive) of n have, every n-th one, and
+   write the ns of each; or, if `first` is n, begin or prepare the next phase, and write its ns. Return the
+   status. See virtual_cores.py. */
+int64_t run_virtual(struct run *run, int64_t first, int64_t last, int64_t *ns)
 {
-    const clockid_t clock = CLOCK_THREAD_CPUTIME_ID;
-    int64_t piece, count = 0;
-    go_on(run);
+    int64_t began = nanoseconds_of(CLOCK_THREAD_CPUTIME_ID);
     if (run->contexts)
         enter(run->contexts);
-    while (run->counters[STATUS] == RUNNING && count < room - 1) {
-        const int64_t phase = run->phase, began = nanoseconds_of(clock);
-        if (!take_piece(run, &piece))
-            return -1;
-        compute_piece(run, piece % run->threads, piece);
-        const int64_t completed = nanoseconds_of(clock);
-        times[2 * count] = phase, times[2 * count++ + 1] = completed - began;
-        if (!complete_piece(run))
-            continue;
-        next_phase(run);
-        times[2 * count] = phase - PHASES, times[2 * count++ + 1] = nanoseconds_of(clock) - completed;
+    for (int64_t thread = first; thread < last; thread++)
+        for (int64_t n = thread; n < run->piece_count; n += run->threads) {
+            compute_piece(run, thread, n);
+            const int64_t completed = nanoseconds_of(CLOCK_THREAD_CPUTIME_ID);
+            ns[n] = completed - began, began = completed;
+        }
+    if (first == run->threads) {
+        if (run->is_told)
+            go_on(run);
+        else if (run->counters[STATUS] == RUNNING)
+            next_phase(run);
+        *ns = nanoseconds_of(CLOCK_THREAD_CPUTIME_ID) - began;
     }
     if (run->contexts)
         leave(run->contexts, 0);
-    run->is_told = 1;
-    return run->counters[STATUS] == RUNNING ? -1 : count;
+    run->is_told = run->counters[STATUS] != RUNNING;
+    return run->counters[STATUS];
 }

@@ -129,7 +129,7 @@ struct run {
     // state
     int64_t slice;  // ns after which the caller's thread returns
     int64_t is_told;  // whether the caller has seen the status
-    int64_t is_open, phase, place, reading, piece_count, unused_count, currents, generation, in_place;
+    int64_t is_open, phase, place, reading, piece_count, whole, unused_count, currents, generation, in_place;
     int64_t share_layer, share_block, share_count, asked;
     int64_t *share_record;  // of the log
     int64_t *alive;  // of shares and of inputs: nonzero activations
@@ -270,7 +270,7 @@ EXPORT void assist(struct team *team, int64_t number);
 EXPORT int64_t run(struct run *run, const struct threads *threads);
 EXPORT int64_t place_rows(struct run *run, int64_t *ids, int64_t *indptr);
 EXPORT void leave_run(struct run *run, const struct threads *threads);
-EXPORT int64_t run_virtual(struct run *run, int64_t *times, int64_t room);
+EXPORT int64_t run_virtual(struct run *run, int64_t first, int64_t last, int64_t *ns);
 
 EXPORT int64_t from_dense(const real *X, int64_t row_stride, int64_t column_stride,
                           const int64_t *ids, int64_t count, const int64_t *positions, real *Y,
