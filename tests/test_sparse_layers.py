@@ -241,8 +241,8 @@ def test_passes_take_the_threads_of_pytorch_where_there_are_enough(monkeypatch, 
 
 def test_calls_take_most_threads_of_pytorch_or_helpers(monkeypatch, helped):
     """Blocks, shares of a block, single inputs, and training steps; other threads take helpers."""
-    for name in ("SHARE", "HAND_OVER"):
-        monkeypatch.setattr(costs, name, 1e-9)
+    for name in ("SHARE", "HAND_OVER", "THREAD"):
+        monkeypatch.setattr(costs, name, 1.0)
     torch.set_num_threads(3)
     random = np.random.default_rng(0)
     net = gbdnn.Network([random.normal(size=(50, 50)).astype("f4")] * 2)

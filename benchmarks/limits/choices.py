@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -377,15 +378,20 @@ def threads(quick: bool) -> Timed:
 
 
 def sharing(quick: bool) -> Timed:
-    """Yield one and two threads for one input, by the wall clock."""
-    for neurons in (128,) if quick else (128, 256, 512, 1024, 2048):
+    """Yield one thread, two, four, ... for one input and for a cache line, by the wall clock."""
+    from gbdnn.runtime.machine import machine
+
+    cores = max(2, machine().cores)
+    for neurons, inputs in product((128,) if quick else (128, 256, 512, 1024, 2048), (1, 16)):
         layers = layers_of(neurons, 0.05, 4)
-        X = features(1, neurons)
+        X = features(inputs, neurons)
         calls = {
-            str(n): (compiled(layers, X, n), {"sharing_threads": lambda *_, n=n: n}) for n in (1, 2)
+            str(n): (compiled(layers, X, n), {"sharing_threads": lambda *_, n=n: n})
+            for n in (1, 2, 4, 8, 16, 32)
+            if n <= cores
         }
-        case = {"neurons": neurons, "density": 0.05, "layers": 4}
-        yield case, calls, sum(W.nnz for W, _ in layers)
+        case = {"neurons": neurons, "density": 0.05, "layers": 4, "inputs": inputs}
+        yield case, calls, inputs * sum(W.nnz for W, _ in layers)
 
 
 TIMED: dict[str, Callable[[bool], Timed]] = {

@@ -121,8 +121,9 @@ def _threads(case: Case) -> float:
 
 
 def _sharing(case: Case) -> float:
-    work = case["layers"] * costs.single_layer(*_sizes(case))
-    return min(costs.sharing_threads(work, case["layers"]), 2)
+    layer, inputs = _sizes(case), case.get("inputs", 1)
+    narrow = layer[0] * costs.EDGE + costs.fused_layer(inputs, *layer, 4)
+    return costs.sharing_threads(costs.single_layer(*layer) if inputs == 1 else narrow, 1)
 
 
 def _reorders(case: Case) -> str:

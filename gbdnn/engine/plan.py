@@ -269,7 +269,8 @@ class Plan(NamedTuple):
         if self.is_single_window and inputs <= costs.SINGLES:
             shares = sizes.threads_each
             ns = costs.single_layer(info.edges, *info.shape) / shares
-            times[self.kernel] = inputs * (ns + (shares > 1) * shares * costs.SHARE) / 1e6
+            ns += (shares > 1) * (costs.SHARE + shares * costs.THREAD)
+            times[self.kernel] = inputs * ns / 1e6
         as_rows = SPARSE.cost(info, inputs, entries) / self.facts.threads
         names = SPARSE.name, *[lagraph.NAME] * (self.kernel == lagraph.NAME)
         return times | dict.fromkeys(names, as_rows / 1e6)

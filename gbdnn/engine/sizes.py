@@ -190,7 +190,8 @@ def sharing(facts: NetworkFacts, inputs: int, nthreads: int | None) -> int:
     lines = -(-inputs * facts.dtype.itemsize // 64)
     if lines > costs.SHARED_LINES or nthreads == 1:
         return 1
-    work = facts.single if inputs <= costs.SINGLES else lines * facts.line
+    narrow = facts.edges * costs.EDGE + lines * facts.line
+    work = facts.single if inputs <= costs.SINGLES else narrow
     # They wait for each other: more of them than cores would stop each other.
     most = min(costs.sharing_threads(work, len(facts.infos)), machine().cores)
     threads = min(most, nthreads or available()) if most > 1 else 1

@@ -15,7 +15,6 @@ break-even is at a density of about 1 % or less.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from gbdnn.runtime.machine import machine
@@ -39,6 +38,7 @@ __all__ = [
     "part_rows",
     "reordering_pays",
     "sharing_threads",
+    "sharing_work",
     "single_density",
     "single_layer",
     "sparse_layer",
@@ -95,6 +95,8 @@ SINGLE = 0.28  # multiply-add for a single input
 SINGLE_DENSE = 0.045  # the same in a dense layer
 SHARED_LINES = 4  # cache lines of inputs up to which threads divide the neurons of layers
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
+THREAD = 400.0  # the same for each thread more
+EDGE = 0.4  # reading an edge for few inputs, apart from its multiply-adds
 HAND_OVER = 200_000.0  # work from which a second thread helps
 
 CALLERS = 4  # threads that read features in Python at the same time; more wait for its lock
@@ -154,10 +156,20 @@ def single_layer(edges: int, nrows: int, ncols: int) -> float:
 def sharing_threads(work: float, layers: int) -> int:
     """Return how many threads should divide each layer's neurons among them.
 
-    n threads take ``work / n + n * layers * SHARE`` ns, least at the number returned. `work` is the
-    time of all layers on one thread, in ns.
+    `work` is the time of all layers on one thread, in ns.
     """
-    return max(1, int(math.sqrt(work / (layers * SHARE))))
+    threads = 1
+    while work >= layers * sharing_work(threads + 1):
+        threads += 1
+    return threads
+
+
+def sharing_work(threads: int) -> float:
+    """Return the time of a layer on one thread, in ns, from which `threads` should divide it.
+
+    n threads take ``work / n + n * THREAD`` ns, and to hand over costs `SHARE`.
+    """
+    return max(4 * SHARE, threads**2 * THREAD)
 
 
 def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:

@@ -51,7 +51,7 @@ class FusedChain:
         table = layer_table(weights, droppable, checked, self.dtype)
         self.plan = Record(
             "plan", self.dtype, table=table, tidy=1, edge_cost=costs.speeds().fused,
-            move_cost=costs.MOVE, row_cost=costs.MOVE_ROW,
+            read_cost=costs.EDGE, move_cost=costs.MOVE, row_cost=costs.MOVE_ROW,
         )  # fmt: skip
         self.compiled = required(self.dtype)
 

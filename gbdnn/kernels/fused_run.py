@@ -8,6 +8,7 @@ import numpy as np
 
 from gbdnn.arrays.matrices import is_graphblas
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, scratch
 from gbdnn.kernels.compiled.graphblas import contexts, handle, raise_error, with_graphblas
 from gbdnn.kernels.compiled.loading import required
@@ -111,6 +112,7 @@ class CompiledRun(Record):
             arrays |= {
                 "pieces": np.empty((2 * blocks, 3), np.int64), "most_shared": min(SHARED, width),
                 "alive": np.zeros((threads, SHARED), np.int64),
+                "sharing": np.array([costs.sharing_work(n) for n in range(2, threads + 2)]),
                 "leaving": np.zeros(windows + 1) if leaving is None else leaving,
             }  # fmt: skip
         super().__init__(

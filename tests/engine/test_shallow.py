@@ -45,6 +45,7 @@ def now(monkeypatch, on):
     clock = [0.0]
     on("Zen 5, 8 cores")
     monkeypatch.setattr(costs, "SHARE", 1e-9)
+    monkeypatch.setattr(costs, "THREAD", 1.0)
     monkeypatch.setattr(fused_shares, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(fused_shares, "_ALONE", 0)
     return clock

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -126,41 +126,27 @@ def test_caches_of_virtual_threads(monkeypatch):
     """
     monkeypatch.syspath_prepend(BENCHMARKS / "scale")
     virtual_cores = importlib.import_module("virtual_cores")
-    phases = [("window", 4), ("find", 2), ("window", 3)]
-    state = {"idle": True, "cached": False}
+    phases, state = [(0, 4), (1, 2), (0, 3)], {"idle": True, "cached": False}
 
-    class Memory:
-        def __init__(self, **after):
-            self.after = after
-
-        def reshape(self, _):
-            return self
-
-        __getitem__ = reshape
-
-        def max(self):
-            state.update(self.after)
+    def memory(**after):
+        array = MagicMock()
+        array.max = array.reshape().__getitem__().max = lambda: state.update(after)
+        return array
 
     def play(record, first, last, ns):
         for n in [n for thread in range(first, last) for n in range(thread, len(ns), 2)]:
-            is_window = record.first.phase == 0
-            ns[n] = 10 + is_window * (5 * (not state["cached"]) + 1000 * state["idle"])
-            state["cached"] |= is_window
+            windows = record.first.phase == 0
+            ns[n] = 10 + windows * (5 * (not state["cached"]) + 1000 * state["idle"])
+            state["cached"] |= windows
         if first == 2:
             ns[0], state["idle"] = 3, True
-            if not phases:
-                return constant("COMPLETE")
-            name, record.first.piece_count = phases.pop(0)
-            record.first.phase = virtual_cores.PHASES.index(name)
-        return constant("RUNNING")
+            record.first.phase, record.first.piece_count = phases.pop(0) if phases else (0, 0)
+        return constant("RUNNING" if record.first.piece_count else "COMPLETE")
 
-    def kept(**members):
-        return SimpleNamespace(kept=members, all=[], first=SimpleNamespace())
-
-    layers = [kept(rows=Memory(idle=False, cached=True))]
-    record = kept(plan=kept(table=SimpleNamespace(kept={None: layers})), workers=kept())
-    monkeypatch.setattr(virtual_cores, "required", lambda _: SimpleNamespace(run_virtual=play))
-    monkeypatch.setattr(np, "ones", lambda _: Memory(cached=False))
+    record, layer = MagicMock(), MagicMock(kept={"rows": memory(idle=False, cached=True)})
+    record.kept["plan"].kept["table"].kept.__getitem__.return_value = [layer]
+    monkeypatch.setattr(virtual_cores, "required", lambda _: MagicMock(run_virtual=play))
+    monkeypatch.setattr(np, "ones", lambda _: memory(cached=False))
     calls = virtual_cores.Calls()
     assert calls.run(record, 2, np.dtype("f4"), int) == constant("COMPLETE")
     window, find = [(0, 15), (0, 15), (0, 10), (0, 10), (-7, 3)], [(1, 10), (1, 10), (-6, 3)]

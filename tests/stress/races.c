@@ -56,7 +56,8 @@ static int64_t answer(int64_t threads, const struct threads *record, const int64
                       const int64_t *columns, const real *value, real **values)
 {
     enum { WINDOWS = 6, SLOTS = BLOCKS * WIDTH };
-    struct plan plan = {table, 1, 0.03, 0.7, 10};
+    struct plan plan = {table, 1, 0.03, 0, 0.7, 10};
+    static const double sharing[4] = {0};  // always
     struct features part = {.indptr = indptr, .columns = columns, .values = value};
     struct run *r = must(sizeof *r);
     struct worker *workers = must(threads * sizeof *workers);
@@ -64,7 +65,7 @@ static int64_t answer(int64_t threads, const struct threads *record, const int64
                       .windows = WINDOWS, .parts = &part, .last_row = INPUTS, .part_rows = 1536,
                       .step = WIDTH, .read_place = 1, .limit = DEPTH, .ids = INPUTS, .neurons = NEURONS,
                       .width = WIDTH, .stride = STRIDE, .blocks = BLOCKS, .threads = threads,
-                      .merges = 2, .most_shared = 64, .table_size = 1 << 14, .slice = 30000,
+                      .merges = 2, .most_shared = 64, .sharing = sharing, .table_size = 1 << 14, .slice = 30000,
                       .workers = workers, .is_told = 1, .census = 1, .log_size = 1 << 16};
     r->memory = must(SLOTS / WIDTH * NEURONS * STRIDE * sizeof(real));
     int64_t **longs[] = {&r->counts, &r->kept, &r->unread, &r->flagged, &r->repeated,

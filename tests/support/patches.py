@@ -40,6 +40,7 @@ def divided(patch):
     """Threads share little work, always with help; compiled code returns often; small buffers."""
     for name in ("HAND_OVER", "SHARE", "PART"):
         patch.setattr(costs, name, 1e-9)
+    patch.setattr(costs, "THREAD", 1.0)
     patch.setattr(costs, "PART_ROWS", 10)
     patch.setattr(costs, "panel_rows", lambda _edges, nrows, _ncols: min(50, nrows))
     patch.setattr(fused_run, "SLICE", 1000)

@@ -25,8 +25,6 @@ enum { LOOKS = 2000 };  // of a thread that waits, before it yields
 enum { PIECES = 64 };  // per thread, of a phase whose blocks do not wait
 
 static const double WORTH = 0.75;  // fraction of distinct inputs to merge
-/* In ns: a phase on several threads, each of them, and an edge apart from its multiply-adds. */
-static const double HAND_OVER = 1250, THREAD = 400, EDGE = 0.4;
 
 static int64_t nanoseconds_of(clockid_t clock)
 {
@@ -118,8 +116,7 @@ static void read_window(struct run *run)
 {
     run->reading = 1;
     run->phase_row = run->next_row;
-    const bool waits = !is_last(run) || !run->answer;
-    const int64_t limit = waits ? run->unused_count : PIECES * run->threads;
+    const int64_t limit = is_last(run) && run->answer ? PIECES * run->threads : run->unused_count;
     const int64_t pieces = count_pieces(run, run->last_row - run->next_row, run->step, limit);
     run->next_row = least(run->last_row, rows_of(run, pieces).at);
     begin_window(run, WINDOW, pieces);
@@ -135,9 +132,9 @@ static int64_t shares_of(const struct run *run, int64_t inputs)
     for (int64_t k = 0; k < last_layer(run) - first_layer(run); k++)
         if (W[k].panels > 1) /* edges sorted by panels cannot be divided */
             return 1;
-    const double work = (double)W->edges * (EDGE + (double)whole_lines(inputs) * run->plan->edge_cost);
+    const double cost = run->plan->read_cost + (double)whole_lines(inputs) * run->plan->edge_cost;
     int64_t shares = 1;
-    while (work >= 4 * HAND_OVER && shares < run->threads && (double)((shares + 1) * (shares + 1)) * THREAD <= work)
+    while (shares < run->threads && (double)W->edges * cost >= run->sharing[shares - 1])
         shares++;
     return run->currents == 1 || run->unused_count > 0 ? shares : 1;
 }
@@ -323,35 +320,21 @@ static void after_keep(struct run *run)
 
 static void next_phase(struct run *run)
 {
-    switch (run->phase) {
-    case WINDOW:
+    const int64_t phase = run->phase;
+    if (phase == SHARE && !end_share(run))
+        begin_phase(run, SHARE, run->piece_count);
+    else if (phase == WINDOW || phase == SHARE)
         after_window(run);
-        break;
-    case FIND:
+    else if (phase == FIND)
         after_find(run);
-        break;
-    case COMPARE:
+    else if (phase == COMPARE)
         begin_phase(run, KEEP, run->currents);
-        break;
-    case KEEP:
+    else if (phase == KEEP)
         after_keep(run);
-        break;
-    case SHARE:
-        if (end_share(run))
-            after_window(run);
-        else
-            begin_phase(run, SHARE, run->piece_count);
-        break;
-    case EXTRACT:
-        if (run->copies) {
-            begin_phase(run, COPY, (run->ids + RANGE - 1) / RANGE);
-            break;
-        }
+    else if (phase == EXTRACT && run->copies)
+        begin_phase(run, COPY, (run->ids + RANGE - 1) / RANGE);
+    else
         next_window(run);
-        break;
-    default:
-        next_window(run);
-    }
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -385,13 +368,9 @@ static void compute_piece(struct run *run, int64_t thread, int64_t n)
 static bool take_piece(struct run *run, int64_t *piece)
 {
     int64_t left = atomic_read(run->counters + LEFT);
-    while (left > 0)
-        if (__atomic_compare_exchange_n(run->counters + LEFT, &left, left - 1, false, __ATOMIC_SEQ_CST,
-                                        __ATOMIC_SEQ_CST)) {
-            *piece = run->piece_count - left;
-            return true;
-        }
-    return false;
+    if (left > 0 && (left = atomic_add(run->counters + LEFT, -1)) > 0)
+        *piece = run->piece_count - left;
+    return left > 0;
 }
 
 /* Return whether this was the last piece of the phase. */

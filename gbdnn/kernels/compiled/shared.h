@@ -25,7 +25,7 @@ struct layer {
 struct plan {
     const struct layer *table;
     int64_t tidy;  // whether to compact the block at the end
-    double edge_cost;  // time of a multiply-add
+    double edge_cost, read_cost;  // time of a multiply-add, and of reading an edge
     double move_cost, row_cost;  // of moving an activation, and visiting a row, to compact a block
 };
 
@@ -106,6 +106,7 @@ struct run {
     int64_t threads;  // for which pieces are cut
     int64_t merges;  // 0 never, 1 if many inputs are equal, 2 always
     int64_t most_shared;  // most inputs whose layers are divided among threads
+    const double *sharing;  // ns of a layer from which two threads divide it, three, ...
     // memory
     real *memory;
     int64_t *numbers;  // of slots: ids
