@@ -215,13 +215,13 @@ def helped(monkeypatch):
     """Numbers of threads of calls that take helpers rather than PyTorch's threads."""
     if not together._libgomp():
         pytest.skip("PyTorch has no libgomp")
-    found, call = [], together._Team.call
+    found, prepared = [], together._Team.prepared
 
-    def noted(team, threads, *given, **options):
+    def noted(team, threads, **options):
         found.append(threads)
-        call(team, threads, *given, **options)
+        return prepared(team, threads, **options)
 
-    monkeypatch.setattr(together._Team, "call", noted)
+    monkeypatch.setattr(together._Team, "prepared", noted)
     return found
 
 
