@@ -8,9 +8,9 @@ but not correctness. Nothing is measured during a run, so equal machines make eq
 rules to what was measured on each processor.
 
 In the full kernel, every input of a block is multiplied with every edge, zero or not, at the speed
-of vectorised code. The sparse kernel multiplies stored entries only; it is ten to twenty times
-slower per multiply-add and also pays for each entry of its result. With 32 edges per neuron, the
-break-even is at a density of about 1 % or less.
+of vectorised code. The sparse kernel multiplies stored entries only; it is much slower per
+multiply-add and also pays for each entry of its result. With 32 edges per neuron, the break-even
+with the fused kernel is at a density of about 0.2 %.
 """
 
 from __future__ import annotations
@@ -59,13 +59,15 @@ class Speeds(NamedTuple):
     dense_single: float = 0.15  # the same for a single input
 
 
-_ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=12.0)
-_ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=8.5)
-_EMERALD_RAPIDS = _ZEN_4._replace(dense=0.0125, dense_layer=0.55, dense_single=0.28)
+_ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=16.0)
+_ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=16.0)
+_ZEN_5 = _ZEN_4._replace(dense=0.0125, dense_layer=0.55)
+_EMERALD_RAPIDS = _ZEN_5._replace(dense_single=0.28)
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers. Of the
 # processors with AVX-512, those with 48 KiB of first-level cache do not divide a line into halves.
 SPEEDS = {
-    "AVX2": _ZEN_3, "AVX-512": _ZEN_4, "AVX-512, 48 KiB": _EMERALD_RAPIDS, "NEON": _ZEN_3,
+    "AVX2": _ZEN_3, "AVX-512": _ZEN_4, "AVX-512, 48 KiB": _ZEN_5,
+    "AVX-512, 48 KiB, 2 MiB": _EMERALD_RAPIDS, "NEON": _ZEN_3,
 }  # fmt: skip
 
 PASS = 0.1  # reading or writing an element in the caches
@@ -78,12 +80,12 @@ MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge 
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
 PANEL_EDGES = 18  # edges of a neuron in the best panel, with 32 KiB of first-level cache
-LEAST_EDGES = 8  # the same that make up for storing sums between panels
+LEAST_EDGES = 14  # the same that make up for storing sums between panels
 TRAINING_EDGES = 12  # the same in training, whose gradients have groups of four edges
 MOVE_ROW = 10.0  # start of a neuron's row
 DENSE_COPY = 0.65  # moving an element of an array to a block or back
 INFER = 30_000.0  # a call of `infer`, apart from its layers
-WRITE = 17.0  # an entry of a block in the rows of a sparse answer
+WRITE = 4.0  # an entry of a block in the rows of a sparse answer
 FIND_ENTRIES = 8.0  # finding the entries of an array and converting them to rows, per element
 DEEP = 32  # number of layers above which survivors of several blocks are pooled
 FEW_INPUTS = 64  # inputs up to which a single window is used for any depth
@@ -114,8 +116,10 @@ REORDER_FROM = 2048  # inputs; an edge costs 30 ns to reorder and saves 0.02 ns 
 def speeds() -> Speeds:
     """Return the constants of this machine's kind of processor."""
     vectors, caches, *_ = machine()
-    is_whole = vectors == "AVX-512" and caches[0] >= 49152
-    return SPEEDS["AVX-512, 48 KiB" if is_whole else vectors]
+    kind = vectors
+    if vectors == "AVX-512" and caches[0] >= 49152:
+        kind += ", 48 KiB" + ", 2 MiB" * (caches[1] >= 1 << 21)
+    return SPEEDS[kind]
 
 
 def full_layer(inputs: int, edges: int, ncols: int, itemsize: int) -> float:
