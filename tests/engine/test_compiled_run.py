@@ -13,7 +13,7 @@ from networks import converging
 import gbdnn
 from gbdnn import errors
 from gbdnn.engine import compiled_run
-from gbdnn.kernels import fused_run, together
+from gbdnn.kernels import costs, fused_run, together
 
 THREADS = pytest.mark.parametrize("nthreads", [1, 3, 8])
 
@@ -127,6 +127,24 @@ def test_a_layer_in_panels_is_not_divided_among_threads(nthreads):
         layers, X, dtype="FP64", engine="fused", deduplicate=True, nthreads=nthreads
     )
     assert np.array_equal(found.to_dense(fill_value=0), Y)
+
+
+@pytest.mark.parametrize("nthreads", [2, 3, 8])
+def test_threads_share_the_layers_of_the_only_block(nthreads, monkeypatch):
+    """All others are used: what is kept of equal inputs stays in it."""
+    monkeypatch.setattr("gbdnn.engine.run.is_stop", lambda *_, **__: True)
+    for name in ("HAND_OVER", "SHARE", "THREAD"):
+        monkeypatch.setattr(costs, name, 1e-9)
+    begin = fused_run.CompiledRun.__init__
+
+    def few(run, *args, threads, **options):
+        begin(run, *args, threads=threads, **options | {"blocks": threads + 1})
+
+    monkeypatch.setattr(fused_run.CompiledRun, "__init__", few)
+    net, X = leaving(60)
+    net, X = gbdnn.Network([net[0]] * 40), X[np.arange(60) // 3]
+    found = gbdnn.infer(net, X, engine="fused", deduplicate=True, nthreads=nthreads)
+    assert found.isequal(gbdnn.infer(net, X, engine="lagraph"))
 
 
 @pytest.mark.parametrize("engine", ["auto", "fused", "full", "sparse"])

@@ -168,7 +168,7 @@ static void cut_blocks(struct run *run, bool merged)
     }
     run->currents = some;
     const int64_t shares = shares_of(run, inputs), step = balanced(run, inputs);
-    run->in_place = 0;
+    run->in_place = shares > 1 && some == 1;  // a block alone needs no other one
     if (shares > 1) {
         run->share_block = gather_columns(run, run->workers, (struct piece){0, 0, inputs},
                                           run->sizes[first_layer(run)]);
