@@ -141,6 +141,19 @@ def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on)
         assert plan.sizes.threads_each == most
 
 
+@pytest.mark.parametrize("count", [1, 20])
+def test_an_overflow_in_any_share_of_a_layer(count, now):
+    """A clip hides it; the features look large only to those who look."""
+    layers = [gbdnn.Layer(2 * np.eye(50, dtype="f4"), clip=1.0)] * 2
+    run = gbdnn.compile(layers, nthreads=3)
+    for at in (0, 25, 49):
+        X = np.zeros((count, 50), "f4")
+        X[-1, at] = 3e38
+        with pytest.raises(errors.NonFiniteError, match="layer 0"):
+            run(X)
+    assert run(np.ones((count, 50))).all()
+
+
 @pytest.mark.parametrize("neurons", [65_536, 65_537, 70_000])
 def test_a_single_input_of_a_layer_with_neurons_beyond_16_bits(neurons):
     W = sp.random_array((20, neurons), density=0.01, rng=np.random.default_rng(0), dtype="f4")
