@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import network
 from oracles import case
-from patches import narrow
+from patches import eager, narrow, reordered
 
 import gbdnn
 from gbdnn import errors
@@ -37,6 +37,20 @@ def test_a_layer_too_large_for_the_memory_is_named():
     needed = layer_bytes(net.infos[0])
     with pytest.raises(ValueError, match=rf"layer 0 .* not fit; pass memory={4 * needed} or"):
         gbdnn.infer(lazy(net), CASE.X, memory=3 * needed)
+
+
+@pytest.mark.parametrize("engine", ["auto", "fused"])
+def test_neurons_of_networks_on_disk_are_reordered(engine, monkeypatch):
+    """Each group of layers goes on in the order of the one before; inputs may leave in between."""
+    net = network(CASE.layers)
+    expected = gbdnn.infer(net, CASE.X, engine="sparse").to_dense(fill_value=0)
+    assert np.count_nonzero(expected)
+    for change in (narrow, reordered, eager):
+        change(monkeypatch)
+    for nthreads in (1, 3, 8):
+        options = {"memory": room_for(net, 2), "nthreads": nthreads, "engine": engine}
+        Y = gbdnn.infer(lazy(net), CASE.X, **options).to_dense(fill_value=0)
+        np.testing.assert_allclose(Y, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_an_error_of_the_reader_reaches_the_caller():
