@@ -5,6 +5,7 @@ from functools import partial
 import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import network
 from networks import converging, pruned
 from oracles import case
@@ -146,3 +147,13 @@ def test_plans_of_a_few_inputs_are_kept_by_all_that_they_depend_on():
     for threads in (1, 3, 8):
         with gb.ss.Context(engage=False, nthreads=threads):
             assert gbdnn.plan(net, X).facts.threads == min(threads, machine().cores)
+
+
+@pytest.mark.parametrize(("density", "kernel"), [(0.001, "sparse"), (0.003, "fused")])
+def test_the_sparse_kernel_computes_features_of_up_to_about_two_thousandths(density, kernel, on):
+    """With 32 edges per neuron, as the page of resources says."""
+    on("Zen 4, 2 cores")
+    random = np.random.default_rng(0)
+    X = sp.random_array((2000, 1024), density=density, format="csr", dtype="f4", rng=random)
+    plan = gbdnn.plan(gbdnn.gallery.radixnet(1024, 2), X)
+    assert plan.groups[0].kernel == kernel

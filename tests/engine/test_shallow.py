@@ -143,7 +143,7 @@ def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on)
 
 @pytest.mark.parametrize("count", [1, 20])
 def test_an_overflow_in_any_share_of_a_layer(count, now):
-    """A clip hides it; the features look large only to those who look."""
+    """A clip hides it. The sum is of a neuron in the first, a middle or the last share."""
     layers = [gbdnn.Layer(2 * np.eye(50, dtype="f4"), clip=1.0)] * 2
     run = gbdnn.compile(layers, nthreads=3)
     for at in (0, 25, 49):
