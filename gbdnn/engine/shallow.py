@@ -1,8 +1,8 @@
 """Compute dense inputs through a shallow network in one window, without regrouping.
 
 In a network of a few layers, regrouping the surviving inputs does not pay. A block is read,
-computed through all layers in one compiled call, and written to the answer. One or two inputs are
-computed by `gbdnn.kernels.fused_shares.Singles` instead, with the same bits as result.
+computed through all layers in one compiled call, and written to the answer. Few inputs are computed
+by `gbdnn.kernels.fused_shares` instead, with the same bits as result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gbdnn.engine.compiled_run import read_parts
 from gbdnn.engine.loader import layout_of
 from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.progress import UNWATCHED
-from gbdnn.engine.sizes import NetworkFacts
+from gbdnn.engine.sizes import NetworkFacts, is_one_block
 from gbdnn.engine.stats import Watch
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.record import constant
@@ -55,11 +55,13 @@ def run_shallow(
     layout = layout_of(net, reordered=False, wide=wide)
     chains = layout.cache.get(_Chains) or layout.cache.setdefault(_Chains, _Chains(net, layout))
     blocks = partial(_blocks, chains, X, values, present, sizes, progress)
-    if sizes.threads_each == 1 or progress.is_watched:
+    facts, is_shared = chains.facts, sizes.threads_each > 1
+    is_one = sizes.workers == 1 and is_one_block(facts, X.nrows, sizes.working)
+    if progress.is_watched or not (is_shared or is_one):
         return blocks()
-    shared = taken(chains.idle_shared, partial(FusedShares, chains.unchecked, chains.safe))
-    work = chains.line * -(-X.nrows * X.dtype.itemsize // 64)
+    shared = taken(chains.idle_shared, partial(FusedShares, chains.unchecked, facts.safe))
     rows, count = X.dense_rows(0, X.nrows), sizes.threads_each
+    work = facts.line * -(-X.nrows * X.dtype.itemsize // 64)
     entries = shared.run(rows, count, work, values, present)
     if entries is None:
         entries = blocks()
@@ -93,7 +95,7 @@ def _blocks(
         last = end
         status = run.advance(np.inf, report)
     if status == constant("FAULT"):
-        run.raise_fault(X, chains.infos)
+        run.raise_fault(X, chains.facts.infos)
     entries = run.entries
     run.set(answer=None, present=None, parts=None)
     if not progress.is_watched:
@@ -108,11 +110,7 @@ class _Chains:
     ----------
     unchecked, checked : FusedChain
         Without and with a check for sums outside the dtype's range.
-    infos : sequence of LayerInfo
-    safe : float
-        Magnitude of features up to which no sum leaves the range.
-    line : float
-        Estimated time of a cache line of inputs on one thread, in ns.
+    facts : NetworkFacts
     idle_shared : list of FusedShares
         For reuse.
     idle_runs : dict of (int, int) to list of CompiledRun
@@ -127,18 +125,17 @@ class _Chains:
         ]
         self.checked = FusedChain(0, checked, layout.weights, layout.positions)
         self.unchecked = self.checked.unchecked()
-        facts = net.prepared(NetworkFacts.of)
-        self.infos, self.safe, self.line = facts.infos, facts.safe, facts.line
+        self.facts = net.prepared(NetworkFacts.of)
         self.idle_shared: list[FusedShares] = []
         self.idle_runs: dict[tuple[int, int], list[CompiledRun]] = defaultdict(list)
 
     def new_run(self, width: int, workers: int) -> CompiledRun:
         """Return a run in blocks of a width on a number of threads."""
-        layers, infos = len(self.infos), self.infos
+        infos = self.facts.infos
         run = CompiledRun(
-            self.checked.dtype, [infos[0].nrows, *(info.ncols for info in infos)], [0, layers],
+            self.checked.dtype, [infos[0].nrows, *(info.ncols for info in infos)], [0, len(infos)],
             width=width, blocks=2 * workers, threads=workers,
         )  # fmt: skip
-        run.load(self.checked, self.unchecked, self.safe)
+        run.load(self.checked, self.unchecked, self.facts.safe)
         run.set(clears=1)
         return run

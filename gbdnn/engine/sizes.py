@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
 __all__ = [
-    "MAGNITUDES", "NetworkFacts", "Sizes", "division", "layer_bytes", "sharing", "single_window",
-    "sizes",
+    "MAGNITUDES", "NetworkFacts", "Sizes", "division", "is_one_block", "layer_bytes", "sharing",
+    "single_window", "sizes",
 ]  # fmt: skip
 
 MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
@@ -182,7 +182,16 @@ def single_window(
     width, workers = (1 if inputs <= costs.SINGLES else inputs), 1
     if shares == 1 and inputs > costs.SINGLES:
         width, workers = division(facts, inputs, nthreads, memory)
+        width = inputs if workers == 1 and is_one_block(facts, inputs, memory) else width
     return Sizes((0,), width, workers, shares, memory, 0, 1)
+
+
+def is_one_block(facts: NetworkFacts, inputs: int, memory: int) -> bool:
+    """Whether one thread computes inputs in one block, without the pieces and slices of a run."""
+    lines = -(-inputs * facts.dtype.itemsize // 64)
+    is_short = lines <= costs.SHARED_LINES and lines * facts.line <= costs.SHORT
+    fits = 2 * facts.narrowest <= memory  # a shared block may be twice as wide as the narrowest one
+    return is_short and fits and not costs.is_wide(inputs, facts.dtype.itemsize)
 
 
 def sharing(facts: NetworkFacts, inputs: int, nthreads: int | None) -> int:

@@ -96,10 +96,11 @@ CALL = 625.0  # call overhead of a compiled network compared with PyTorch, per i
 SINGLE = 0.28  # multiply-add for a single input
 SINGLE_DENSE = 0.045  # the same in a dense layer
 SHARED_LINES = 4  # cache lines of inputs up to which threads divide the neurons of layers
+SHORT = 1e7  # work up to which a call need not look for signals on its way
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
 THREAD = 400.0  # the same for each thread more
 EDGE = 0.4  # reading an edge for few inputs, apart from its multiply-adds
-HAND_OVER = 200_000.0  # work from which a second thread helps
+HAND_OVER = 130_000.0  # work from which a second thread helps that may sleep
 
 CALLERS = 4  # threads that read features in Python at the same time; more wait for its lock
 
@@ -109,6 +110,8 @@ WIDEST = 240  # inputs of a panel; wider ones gain nothing
 NARROWEST = 48  # below, columns are too short for vectorised loops
 FUSED_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
 SINGLE_NEAR = 0.15, 1.25  # density, and part of the second-level cache: rows of zeros are not read
+
+LARGE = 6  # times the second-level cache: weights that a single input always fetches early
 
 REORDER_FROM = 2048  # inputs; an edge costs 30 ns to reorder and saves 0.02 ns per input
 
@@ -213,6 +216,11 @@ def is_wide(width: int, itemsize: int) -> bool:
     """Whether most of a block's inputs are in tiles of four cache lines."""
     lines = -(-width // (64 // itemsize))
     return 4 * (lines // 4) >= 0.75 * lines
+
+
+def exceed_caches(edges: int, itemsize: int) -> bool:
+    """Whether weights that were just used are read from memory, or a slow cache, the next time."""
+    return edges * (4 + itemsize) > LARGE * machine().caches[1]
 
 
 def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:

@@ -39,29 +39,32 @@ _SOON = 1e-9 * constant("STAY")  # seconds that helpers wait for the next call
 class _Job(Record):
     """Arguments of compiled calls that threads compute together; not thread-safe.
 
-    Waking helpers takes about as long as a short call, and pays only if others follow. They take
-    part in long calls, and if a call begins soon after the last one; PyTorch's threads are often
-    awake. If calls with helpers take longer than those without, the next calls do without: each
-    time four times as many, and half as many otherwise. One input on two hardware threads of a core
-    is such a case.
+    Waking helpers takes about as long as a short call. They take part in longer calls, and if a
+    call begins soon after the last one; PyTorch's threads are often awake. If calls with helpers
+    take longer than those without, the next calls do without: each time four times as many, and
+    half as many otherwise. One input on two hardware threads of a core is such a case.
 
     Parameters
     ----------
     what : {"block", "single"}
         What is computed.
     dtype : dtype
+    large : bool
+        Whether the caches are too small for the weights: all calls fetch them early, and not only
+        those after other work.
     **members : int, ndarray or Record
         Members of the record that do not change.
     """
 
-    def __init__(self, what: str, dtype: np.dtype, **members: Any) -> None:
+    def __init__(self, what: str, dtype: np.dtype, *, large: bool = False, **members: Any) -> None:
         self.counters = np.zeros(constant("PROGRESS") + 2 * members["layers"], np.int64)
         super().__init__("job", dtype, counters=self.counters, **members)
         compiled = required(dtype)
         self._function = getattr(compiled, f"share_{what}")
         alone = getattr(compiled.library, f"share_{what}")
         self._alone = partial(alone, self.c, ALONE.c)  # in 0.2 us instead of 1
-        self._began, self._ended, self._trials = 0.0, -np.inf, dict[Any, _Trial]()
+        self._large, self._began, self._ended = large, 0.0, -np.inf
+        self._trials = dict[Any, _Trial]()  # by number of threads, and work
         self._trial: _Trial | None = None
 
     def begin(self, count: int, work: float) -> bool:
@@ -71,6 +74,7 @@ class _Job(Record):
         """
         self._began = perf_counter()
         soon = self._began - self._ended <= _SOON
+        self.set(cold=self._large or not soon)
         if count == 1 or not (work >= costs.HAND_OVER or soon or openmp_team(count) is not None):
             self._trial = None
             return False
@@ -143,18 +147,17 @@ class FusedShares(_Job):
         Parameters
         ----------
         count : int
-            Number of shares of each layer, and of threads.
+            Number of threads, and of shares of each layer if others help.
         work : float
             Estimated time on one thread, in ns.
 
         Returns
         -------
         int or None
-            Number of entries, if `present` is given. None if no thread helps or a feature is too
-            large: another way has to compute the rows before `end`.
+            Number of entries, if `present` is given. None if a feature is too large: another way
+            has to compute the rows before `end`.
         """
-        if not self.begin(count, work):
-            return None
+        count = count if self.begin(count, work) else 1
         plans, compiled, inputs = self._chain.plans, self._chain.compiled, len(rows)
         row, column = (stride // rows.itemsize for stride in rows.strides)
         Y, neurons = self._Y, plans[0].info.nrows
@@ -182,7 +185,9 @@ class FusedSingle(_Job):
     """
 
     def __init__(self, table: Callable[[int], Record], infos: Sequence[LayerInfo]) -> None:
-        super().__init__("single", infos[0].dtype, layers=len(infos))
+        dtype, edges = infos[0].dtype, sum(info.edges for info in infos)
+        large = costs.exceed_caches(edges, dtype.itemsize)
+        super().__init__("single", dtype, large=large, layers=len(infos))
         self._infos, self._table, self._count = infos, table, 0
 
     def run(self, x: np.ndarray, out: np.ndarray, count: int, work: float) -> int:

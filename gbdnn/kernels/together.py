@@ -156,7 +156,7 @@ class _Team:
         team = taken(_unused, compiled.open_team)
         if not team:
             raise MemoryError("no memory for a team of threads")
-        self._sleeping = partial(compiled.sleeping, team)
+        self._may_move = partial(compiled.may_move, team)
         self._cores: set[int] = set()
         self._ids: list[int] = []
         with suppress(RuntimeError):  # no further thread can be started
@@ -170,7 +170,7 @@ class _Team:
     def prepared(self, threads: int, *, all_needed: bool = False) -> Record:
         """Return the record of threads for a call of compiled code, which follows."""
         count = min(threads, self.threads)
-        if self._sleeping(count):
+        if self._may_move(count):
             self._cores = move_elsewhere(self._ids, self._cores)
         self._record.set(count=count, all_needed=int(all_needed))
         return self._record

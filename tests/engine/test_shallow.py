@@ -102,6 +102,28 @@ def test_helpers_take_part_if_calls_follow_each_other(now, helped):
     assert helped == [False, False, True, True, False, True]
 
 
+@pytest.mark.parametrize(("count", "size", "expected"), [
+    (1, 6, [1, 0, 0, 1]), (1, 0, [1, 1, 1, 1]), (20, 0, [1, 0, 0, 1]),
+])  # fmt: skip
+@pytest.mark.parametrize("nthreads", [1, 3])
+def test_weights_are_fetched_early_after_other_work(
+    count, size, expected, nthreads, now, monkeypatch
+):
+    """By one input also if they are larger than the caches; the bits are the same."""
+    cold, compute = [], fused_shares._Job.compute
+    monkeypatch.setattr(costs, "LARGE", size)
+    run, X = gbdnn.compile(network(MIXED), nthreads=nthreads), inputs(count, 50)
+    monkeypatch.setattr(
+        fused_shares._Job, "compute", lambda job, n: cold.append(job.first.cold) or compute(job, n)
+    )
+    found = []
+    for later in (1.0, 1e-4, 1e-4, 1.0):
+        now[0] += later
+        found.append(run(X))
+        np.testing.assert_array_equal(found[-1], found[0])
+    assert cold == expected
+
+
 def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):
     """Other threads use their cores: each time, more calls do without."""
     slower, plain = [0.5], fused_shares._Job.compute

@@ -39,7 +39,8 @@ def test_blocks_of_a_single_window(name, threads, nrows, ncols, inputs, bits, dt
         found = choice.single_window(facts, inputs, threads, memory)
         width, workers = found.width, found.workers
         assert 1 <= workers * found.threads_each <= threads
-        if inputs <= costs.SINGLES or found.threads_each > 1:
+        is_one = workers == 1 and choice.is_one_block(facts, inputs, memory)
+        if inputs <= costs.SINGLES or found.threads_each > 1 or is_one:
             assert width == (1 if inputs <= costs.SINGLES else inputs)
             assert 2 * AlignedBlock.size(facts.neurons, width, facts.dtype) <= memory
             return

@@ -74,8 +74,8 @@ def test_helpers_that_sleep_wake_on_other_cores(monkeypatch, teams):
     monkeypatch.setattr(threads_module, "usable", lambda: {5, 7, 9})
     monkeypatch.setattr(threads_module, "_core", lambda: 9)
     monkeypatch.setattr(os, "sched_setaffinity", lambda *given: moved.append(given), raising=False)
-    for asleep, expected in ((0, 0), (1, 3), (1, 3)):
-        monkeypatch.setattr(team, "_sleeping", lambda _, n=asleep: n)
+    for may_move, expected in ((0, 0), (1, 3), (1, 3)):
+        monkeypatch.setattr(team, "_may_move", lambda _, n=may_move: n)
         together.together(3, function, job)
         assert len(moved) == expected
     assert [cores for _, cores in moved] == [{5, 7}] * 3

@@ -65,9 +65,9 @@ bool multiply_rows(const struct dense *dense, int64_t first, int64_t last);
 bool any_infinite(const real *z, int64_t count);
 
 /* Compute a layer, or a share of its columns, for a single input, whose `actives` nonzero activations are
-   listed in `active`. Return whether a sum is not finite. */
+   listed in `active`. Return whether a sum is not finite. `cold`: the weights are not in the caches. */
 bool compute_single(const struct layer *layer, const uint32_t *active, int64_t actives, const real *y,
-                    real *z);
+                    real *z, bool cold);
 
 /* Training steps. A group's block before layer k, among those in Y or D, or after the last layer. */
 INLINED real *block_of(const struct steps *job, real *blocks, int64_t group, int64_t k)

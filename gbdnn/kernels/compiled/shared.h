@@ -196,6 +196,7 @@ struct job {
     int64_t neurons;  // numbers per thread in `active`
     real *Y, *Z;  // activations and a second buffer; the result is in Y if `layers` is even
     uint32_t *active;  // work space for single inputs
+    int64_t cold;  // whether other work came before this call, so that weights are not in the caches
     int64_t *counters;  // PROGRESS + 2 layers
 };
 
@@ -265,7 +266,7 @@ EXPORT void chain(const struct plan *plan, int64_t first, int64_t last, real *Y,
                   const int64_t *statistics);
 
 EXPORT struct team *open_team(void);
-EXPORT int64_t sleeping(struct team *team, int64_t count);
+EXPORT int64_t may_move(struct team *team, int64_t count);
 EXPORT void assist(struct team *team, int64_t number);
 
 EXPORT int64_t run(struct run *run, const struct threads *threads);

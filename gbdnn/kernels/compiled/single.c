@@ -9,6 +9,7 @@ the result has the same bits. */
 #include "kernels.h"
 
 enum { TOGETHER = 8 };  // dense rows
+enum { EARLY = 2048 };  // edges between those that are computed and those that are fetched
 
 typedef real four_reals __attribute__((ext_vector_type(4), aligned(sizeof(real))));
 
@@ -34,11 +35,24 @@ INLINED void add_row(const void *columns, const real *weights, int64_t step, int
     }
 }
 
-/* Compute z += y W for the nonzero activations, whose `actives` numbers are in `active`. */
+/* Compute z += y W for the nonzero activations, whose `actives` numbers are in `active`. If the weights
+   are `cold`, rows are fetched early, each as if it had as many edges as the mean. */
 INLINED void add_rows(const struct layer W, const uint32_t *active, int64_t actives, const real *y,
-                      real *restrict z, const bool near)
+                      real *restrict z, const bool near, const bool cold)
 {
-    for (int64_t n = 0; n < actives; n++) {
+    const int64_t size = near ? sizeof(uint16_t) : sizeof(uint32_t);
+    const int64_t mean = W.indptr[W.nrows] / most(1, W.nrows);
+    const int64_t early = cold ? EARLY / (mean + 1) : 0;  // rows
+    for (int64_t n = -early; n < actives; n++) {
+        if (cold && n + early < actives) {
+            const int64_t e = W.indptr[active[n + early]];
+            for (int64_t at = 0; at <= mean * size; at += LINE)
+                __builtin_prefetch((const char *)W.rows + e * size + at);
+            for (int64_t at = 0; at <= mean * W.weight_step; at += LANES)
+                __builtin_prefetch(W.weights + e * W.weight_step + at);
+        }
+        if (cold && n < 0)
+            continue;
         const int64_t i = active[n];
         add_row(W.rows, W.weights, W.weight_step, W.indptr[i], W.indptr[i + 1], y[i], z, near);
     }
@@ -91,7 +105,7 @@ bool any_infinite(const real *z, int64_t count)
 }
 
 bool compute_single(const struct layer *layer, const uint32_t *active, int64_t actives, const real *y,
-                    real *restrict z)
+                    real *restrict z, bool cold)
 {
     const struct layer W = *layer;
     const real low = W.limits[0], high = W.limits[1];
@@ -100,10 +114,14 @@ bool compute_single(const struct layer *layer, const uint32_t *active, int64_t a
         z[j] = W.bias[j * W.bias_step];
     if (W.dense)
         add_dense_rows(W, active, actives, y, z);
+    else if (W.width <= NEAR && cold)
+        add_rows(W, active, actives, y, z, true, true);
     else if (W.width <= NEAR)
-        add_rows(W, active, actives, y, z, true);
+        add_rows(W, active, actives, y, z, true, false);
+    else if (cold)
+        add_rows(W, active, actives, y, z, false, true);
     else
-        add_rows(W, active, actives, y, z, false);
+        add_rows(W, active, actives, y, z, false, false);
     const bool infinite = any_infinite(z + W.first, W.ncols);
     for (int64_t j = W.first; j < last; j++) {  // as `between`
         const real limited = low > z[j] ? low : z[j];

@@ -10,7 +10,7 @@ Threads of Python would need its lock to begin, one after the other, which takes
 some inputs. Helpers wait in compiled code: for the time that usually passes between two calls they
 watch the gate, then they sleep. */
 
-#define _POSIX_C_SOURCE 200809L  // clock_gettime
+#define _GNU_SOURCE  // clock_gettime, sched_getcpu
 
 #include <pthread.h>
 #include <sched.h>
@@ -35,7 +35,10 @@ struct team {
     work_function work;
     void *job;
     pthread_mutex_t mutex;
-    pthread_cond_t begun[CONDITIONS];  // by number: a call wakes only the helpers that it takes along
+    pthread_cond_t begun[CONDITIONS];  // by number: a call wakes the helpers that it takes along
+#ifdef __linux__
+    cpu_set_t elsewhere;  // cores of the last caller that woke helpers, but for the one it ran on
+#endif
 };
 
 /* Return a team without helpers, or null if there is no memory. It is never freed, since
@@ -53,12 +56,30 @@ struct team *open_team(void)
 }
 
 /* Return how many helpers that a call on `count` threads takes along are asleep. */
-int64_t sleeping(struct team *team, int64_t count)
+static int64_t sleeping(struct team *team, int64_t count)
 {
     int64_t found = 0;
     for (int64_t n = 1; n < least(count, CONDITIONS + 1); n++)
         found += atomic_read(team->asleep + n % CONDITIONS);
     return found;
+}
+
+/* Whether helpers of a call are asleep that may have to wake on other cores than for the last call. */
+int64_t may_move(struct team *team, int64_t count)
+{
+#ifdef __linux__
+    if (sleeping(team, count)) {
+        cpu_set_t cores;
+        if (sched_getaffinity(0, sizeof cores, &cores))
+            return true;
+        CPU_CLR(sched_getcpu(), &cores);
+        if (!CPU_EQUAL(&cores, &team->elsewhere)) {
+            team->elsewhere = cores;
+            return true;
+        }
+    }
+#endif
+    return false;
 }
 
 int64_t nanoseconds(void)
