@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from networks import converging
+from patches import narrow
 
 import gbdnn
 from gbdnn import errors
@@ -158,3 +159,23 @@ def test_rows_that_come_back_are_checked_though_features_are_dense(engine):
     ]
     with pytest.raises(errors.NonFiniteError, match="layer 2"):
         gbdnn.infer(layers, 1 + np.eye(4, dtype="f4"), engine=engine)
+
+
+def test_pieces_of_rows_need_no_more_blocks_than_are_unused(monkeypatch, on):
+    """Two of the pieces are halves. The block in front of the list is nobody's."""
+    on("Zen 4, 2 cores")
+    narrow(monkeypatch)
+    monkeypatch.setattr(costs, "fused_width", lambda *_: 64)
+    begin, runs, records = fused_run.CompiledRun.__init__, [], []
+
+    def few(run, *args, **options):
+        begin(run, *args, **options | {"blocks": 9})
+        run.set(unused=run.kept["unused"][1:], unused_count=6)
+        run.kept["counts"][6] = -1
+        runs.append(run)
+
+    monkeypatch.setattr(fused_run.CompiledRun, "__init__", few)
+    X, options = np.ones((384, 3), "f4"), {"engine": "fused", "callback": records.append}
+    gbdnn.infer([np.eye(3)] * 3, X, nthreads=2, deduplicate=False, **options)
+    assert {record.inputs for record in records if record.layer == 0} == {32, 64}
+    assert runs[0].kept["counts"][6] == -1
