@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from networks import converging
-from patches import narrow
+from patches import divided, narrow
 
 import gbdnn
 from gbdnn import errors
@@ -179,3 +179,16 @@ def test_pieces_of_rows_need_no_more_blocks_than_are_unused(monkeypatch, on):
     gbdnn.infer([np.eye(3)] * 3, X, nthreads=2, deduplicate=False, **options)
     assert {record.inputs for record in records if record.layer == 0} == {32, 64}
     assert runs[0].kept["counts"][6] == -1
+
+
+@THREADS
+def test_rows_of_which_the_sparse_kernel_takes_some(nthreads, monkeypatch):
+    """Their results fill the memory, and the others are so few that blocks are cheaper."""
+    for change in (narrow, divided):
+        change(monkeypatch)
+    monkeypatch.setattr(costs, "sparse_layer", lambda inputs, *_: 1e12 * (inputs < 1900))
+    X, records = np.random.default_rng(0).integers(0, 9, (2000, 20)).astype("f4"), []
+    options = {"memory": 1 << 17, "nthreads": nthreads, "callback": records.append}
+    Y = gbdnn.infer([np.eye(20, dtype="f4")] * 3, sp.coo_array(X), **options)
+    assert np.array_equal(Y.to_dense(fill_value=0), X)
+    assert {record.kernel for record in records if record.layer == 0} == {"sparse", "fused"}
