@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from networks import converging
+from patches import divided, narrow
 
 import gbdnn
 from gbdnn import errors
@@ -158,3 +159,36 @@ def test_rows_that_come_back_are_checked_though_features_are_dense(engine):
     ]
     with pytest.raises(errors.NonFiniteError, match="layer 2"):
         gbdnn.infer(layers, 1 + np.eye(4, dtype="f4"), engine=engine)
+
+
+def test_pieces_of_rows_need_no_more_blocks_than_are_unused(monkeypatch, on):
+    """Two of the pieces are halves. The block in front of the list is nobody's."""
+    on("Zen 4, 2 cores")
+    narrow(monkeypatch)
+    monkeypatch.setattr(costs, "fused_width", lambda *_: 64)
+    begin, runs, records = fused_run.CompiledRun.__init__, [], []
+
+    def few(run, *args, **options):
+        begin(run, *args, **options | {"blocks": 9})
+        run.set(unused=run.kept["unused"][1:], unused_count=6)
+        run.kept["counts"][6] = -1
+        runs.append(run)
+
+    monkeypatch.setattr(fused_run.CompiledRun, "__init__", few)
+    X, options = np.ones((384, 3), "f4"), {"engine": "fused", "callback": records.append}
+    gbdnn.infer([np.eye(3)] * 3, X, nthreads=2, deduplicate=False, **options)
+    assert {record.inputs for record in records if record.layer == 0} == {32, 64}
+    assert runs[0].kept["counts"][6] == -1
+
+
+@THREADS
+def test_rows_of_which_the_sparse_kernel_takes_some(nthreads, monkeypatch):
+    """Their results fill the memory, and the others are so few that blocks are cheaper."""
+    for change in (narrow, divided):
+        change(monkeypatch)
+    monkeypatch.setattr(costs, "sparse_layer", lambda inputs, *_: 1e12 * (inputs < 1900))
+    X, records = np.random.default_rng(0).integers(0, 9, (2000, 20)).astype("f4"), []
+    options = {"memory": 1 << 17, "nthreads": nthreads, "callback": records.append}
+    Y = gbdnn.infer([np.eye(20, dtype="f4")] * 3, sp.coo_array(X), **options)
+    assert np.array_equal(Y.to_dense(fill_value=0), X)
+    assert {record.kernel for record in records if record.layer == 0} == {"sparse", "fused"}

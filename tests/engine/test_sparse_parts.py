@@ -22,3 +22,14 @@ def test_the_parts_of_all_threads_fit_the_memory_together(nthreads, monkeypatch)
     assert sum(record.inputs for record in records) == 2000
     most = max(record.entries for record in records)
     assert memory // 2 < 8 * 12 * most * min(nthreads, machine().cores) <= memory
+
+
+def test_rows_of_one_value_that_do_not_fit_the_memory(monkeypatch):
+    """Of a matrix that is read where it is: they leave before the first layer."""
+    X = np.zeros((2000, 50), "f4")
+    X[:, 0], X[:60] = 2, 2
+    A = gb.Matrix.from_coo(*np.nonzero(X), np.float32(2), nrows=2000, ncols=50)
+    assert A.ss.is_iso
+    W = np.eye(50, dtype="f4")
+    Y = gbdnn.infer([W], A, engine="sparse", deduplicate=False, memory=60_000, nthreads=1)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import network
 from oracles import case
-from patches import eager, narrow, reordered
+from patches import divided, eager, narrow, reordered
 
 import gbdnn
 from gbdnn import errors
@@ -51,6 +51,19 @@ def test_neurons_of_networks_on_disk_are_reordered(engine, monkeypatch):
         options = {"memory": room_for(net, 2), "nthreads": nthreads, "engine": engine}
         Y = gbdnn.infer(lazy(net), CASE.X, **options).to_dense(fill_value=0)
         np.testing.assert_allclose(Y, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_few_inputs_of_networks_on_disk_are_reordered(monkeypatch, on):
+    """Threads share their layers, but not the first of a group, which moves neurons."""
+    on("Zen 4, 2 cores")
+    net, X, records = network(CASE.layers), CASE.X[:20], []
+    expected = gbdnn.infer(net, X, engine="sparse").to_dense(fill_value=0)
+    for change in (narrow, reordered, divided):
+        change(monkeypatch)
+    options = {"engine": "fused", "nthreads": 2, "callback": records.append}
+    Y = gbdnn.infer(lazy(net), X, memory=room_for(net, 2), **options)
+    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-4, atol=1e-5)
+    assert 0 < gbdnn.per_layer(records)["inputs"][6] <= 16
 
 
 def test_an_error_of_the_reader_reaches_the_caller():

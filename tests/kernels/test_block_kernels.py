@@ -51,3 +51,11 @@ def test_engine_and_kernel_are_reported(engine, kernel, caplog):
         caplog.clear()
         gbdnn.infer([W, W], X, engine="fused")
         assert caplog.messages == ["engine fused: fused kernel in a single window"]
+
+
+def test_inputs_that_died_are_reported_until_they_are_moved(monkeypatch):
+    monkeypatch.setattr(costs, "MOVE_FULL", 1e9)
+    X, bias, records = np.array([[1.0], [2], [3]]), [-1, 0, 0], []
+    gbdnn.infer([np.eye(1)] * 3, X, bias=bias, engine="full", callback=records.append)
+    table = gbdnn.per_layer(records)
+    assert [table["inputs"].tolist(), table["alive"].tolist()] == [[3] * 3, [2] * 3]
