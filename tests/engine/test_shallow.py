@@ -196,6 +196,14 @@ def test_a_compiled_network():
     np.testing.assert_array_equal(first, kept)
 
 
+def test_a_compiled_network_writes_the_dead(on):
+    on("Zen 4, 2 cores")
+    run = gbdnn.compile([gbdnn.Layer(np.ones((64, 64), "f4"), clip=1.0)] * 2, nthreads=1)
+    X = np.ones((256, 64), "f4")
+    X[1::2] = 0
+    np.testing.assert_array_equal(run(X, out=np.full((256, 64), np.nan, "f4")), X)
+
+
 def test_an_array_that_cannot_take_the_answer():
     X = np.ones((4, 3), "f4")
     run = gbdnn.compile([np.eye(3, dtype="f4")])

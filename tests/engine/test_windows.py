@@ -9,11 +9,12 @@ import graphblas as gb
 import numpy as np
 import pytest
 from conftest import network
-from oracles import case
-from patches import eager, narrow, reordered
+from oracles import case, dense_layer
+from patches import divided, eager, narrow, regrouped, reordered
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.engine.graphblas_run import GraphBlasRun
 from gbdnn.engine.sizes import layer_bytes
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
@@ -139,6 +140,53 @@ def test_survivors_are_pooled(nthreads, monkeypatch):
     assert (table["alive"] == 40).all()
     assert table["blocks"][0] >= 200 / 16
     assert table["blocks"][-1] <= 40 / 16 + 2 * nthreads
+
+
+def test_survivors_of_large_features_stay_checked(monkeypatch):
+    """They share a block with others; the sum overflows in a later window."""
+    narrow(monkeypatch)
+    W, X = 1e5 * np.eye(4, dtype="f4"), np.ones((64, 4), "f4")
+    X[::2], X[1] = 0, 1e9
+    with pytest.raises(errors.NonFiniteError, match="layer 5"):
+        gbdnn.infer([W] * 6, X, engine="fused", nthreads=1, deduplicate=False)
+
+
+@pytest.mark.parametrize(
+    ("engine", "form"),
+    [("full", np.asarray), ("sparse", lambda X: gb.Matrix.from_dense(X, missing_value=0))],
+)
+def test_rows_that_were_not_read_are_read_later(engine, form, monkeypatch):
+    narrow(monkeypatch)
+    divided(monkeypatch)
+    starts, step = [], GraphBlasRun.step
+
+    def noted(run, loaded, rows, *given, **options):
+        starts.append((rows.k, rows.start))
+        return step(run, loaded, rows, *given, **options)
+
+    monkeypatch.setattr(GraphBlasRun, "step", noted)
+    some = case(0, sizes=(48,) * 4, inputs=1500, density=0.1, bias="zero")
+    options = {"engine": engine, "memory": 60_000, "deduplicate": True, "nthreads": 1}
+    Y = gbdnn.infer(network(some.layers), form(some.X.astype("f4")), **options)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), some.Y)
+    assert any(k == 0 and start > 0 for k, start in starts)
+
+
+def test_statistics_of_layers_that_threads_share(monkeypatch, on):
+    """A window of several layers, for the few inputs that are left."""
+    on("Zen 4, 2 cores")
+    regrouped(monkeypatch)
+    divided(monkeypatch)
+    some, records = case(0, sizes=(40,) * 13, inputs=20, bias="zero", exact=False), []
+    Y = np.zeros((400, 40), "f4")
+    Y[::20] = some.X
+    options = {"engine": "fused", "deduplicate": False, "nthreads": 2}
+    gbdnn.infer(network(some.layers), Y, callback=records.append, **options)
+    table = gbdnn.per_layer(records, 12)
+    for k, layer in enumerate(some.layers):
+        Y = dense_layer(layer, Y)
+        assert table["alive"][k] == np.count_nonzero(Y.any(axis=1))
+        assert table["entries"][k] == np.count_nonzero(Y)
 
 
 # Errors

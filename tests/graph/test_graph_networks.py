@@ -161,6 +161,18 @@ def test_drawn_calls(count, tmp_path):
     assert sum(drawn_call(seed, tmp_path) for seed in range(first, first + count)) > count / 5
 
 
+def test_a_node_of_many_edges_starts_at_its_own_row(monkeypatch):
+    """Of Y V, to which its neighbours are added."""
+    monkeypatch.setattr(gather, "HEAVY", 8)
+    monkeypatch.setattr(gather, "SHARE", 4)
+    rng, A = np.random.default_rng(0), np.eye(30)
+    A[17] = 1
+    X, W, V = (weights(rng, shape, 1.0) for shape in ((30, 5), (5, 5), (5, 5)))
+    Y = graph.infer([graph.Convolution(W, self_weights=V)], X, A, engine="fused")
+    expected = oracle.convolved(A, X, W, V=V)
+    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
+
+
 def test_some_nodes_look_at_what_they_read_alone():
     A = gb.Matrix.from_coo([0, 1, 2], [1, 2, 2], [1.0, np.inf, 1.0])
     X = np.array([[1.0], [2.0], [np.nan]])
