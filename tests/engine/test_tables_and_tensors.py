@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
@@ -97,11 +98,9 @@ class Elsewhere(Held):
         (lambda: Held, errors.ArgumentTypeError, "features must be a graphblas.Matrix"),
     ],
 )
-def test_what_is_no_matrix_of_numbers(kind, error, message):
-    with pytest.raises(error, match=message):
-        gbdnn.infer(NET, kind())
-    with pytest.raises(error, match=message):
-        gbdnn.train(NET, kind(), LABELS)
+def test_what_is_no_matrix_of_numbers(kind, message):
+    raises(errors.ArgumentTypeError, message, gbdnn.infer, NET, kind())
+    raises(errors.ArgumentTypeError, message, gbdnn.train, NET, kind(), LABELS)
 
 
 COLUMNS = {

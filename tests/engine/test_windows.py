@@ -8,6 +8,7 @@ import weakref
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from conftest import network
 from oracles import case, dense_layer
 from patches import divided, eager, narrow, regrouped, reordered
@@ -64,8 +65,7 @@ def test_an_error_of_the_reader_reaches_the_caller():
         return net[k]
 
     streamed = gbdnn.Network.lazy([layer.info for layer in net], read)
-    with pytest.raises(OSError, match="the disk is gone"):
-        gbdnn.infer(streamed, CASE.X, memory=room_for(net, 2))
+    raises(OSError, "the disk is gone", gbdnn.infer, streamed, CASE.X, memory=room_for(net, 2))
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 
 
@@ -125,8 +125,7 @@ def test_layers_too_wide_for_blocks_take_the_sparse_kernel():
     net = gbdnn.Network([gbdnn.Layer(W, copy=False)] * 3)
     Y = gbdnn.infer(net, X, memory=16 << 20)
     assert [a.tolist() for a in Y.to_coo()] == [[0, 1], [10, 2], [0.125, 0.125]]
-    with pytest.raises(errors.ArgumentError, match="too small"):
-        gbdnn.infer(net, X, memory=16 << 20, engine="fused")
+    raises(errors.ArgumentError, "too small", gbdnn.infer, net, X, memory=16 << 20, engine="fused")
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
@@ -195,5 +194,4 @@ def test_statistics_of_layers_that_threads_share(monkeypatch, on):
 def test_records_of_more_layers_than_given():
     stats = []
     gbdnn.infer([np.eye(2)] * 2, np.eye(2), callback=stats.append)
-    with pytest.raises(errors.ArgumentError, match="layer"):
-        gbdnn.per_layer(stats, layers=1)
+    raises(errors.ArgumentError, "layer", gbdnn.per_layer, stats, layers=1)

@@ -4,6 +4,7 @@ import graphblas as gb
 import numpy as np
 import onnx
 import pytest
+from calls import raises
 from hypothesis import given, settings
 from networks import drawn
 from onnx import TensorProto, helper, numpy_helper
@@ -260,12 +261,9 @@ def test_writing(tmp_path):
     gbdnn.save(harmless, path, "onnx", replace=True)
     assert path.read_bytes() == before
     bad = gbdnn.Network([gbdnn.Layer(W), gbdnn.Layer(V, 0.5, bias_rule="entries")])
-    with pytest.raises(
-        errors.ArgumentError, match="layer 1: the format cannot store the bias rule 'entries'"
-    ):
-        gbdnn.save(bad, path, replace=True)
-    with pytest.raises(errors.ArgumentError, match="without layers"):
-        gbdnn.save(gbdnn.Network([]), path, replace=True)
+    message = "layer 1: the format cannot store the bias rule 'entries'"
+    for net, match in ((bad, message), (gbdnn.Network([]), "without layers")):
+        raises(errors.ArgumentError, match, gbdnn.save, net, path, replace=True)
     assert path.read_bytes() == before
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from calls import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import drawn
@@ -310,10 +311,8 @@ def test_to_torch_and_the_bias_rules():
     assert zeros.tolist() == [0, 0]
     for fault in {"bias": [-1.0, 0.5]}, {"bias": -1.0, "activation": "identity"}:
         bad = gbdnn.Network([net[1], gbdnn.Layer(W, bias_rule="entries", **fault)])
-        with pytest.raises(
-            errors.ArgumentError, match="layer 1: the format cannot store the bias rule 'entries'"
-        ):
-            io.to_torch(bad)
+        message = "layer 1: the format cannot store the bias rule 'entries'"
+        raises(errors.ArgumentError, message, io.to_torch, bad)
 
 
 class Forward(nn.Module):
@@ -459,10 +458,8 @@ def test_corrupt_sparse_tensors(tmp_path):
 @pytest.mark.parametrize("content", [3, (), {"a.weight": 3}, {"model": {"a.weight": 3}}])
 def test_files_without_a_state_dict(tmp_path, content):
     torch.save(content, tmp_path / "net.pt")
-    with pytest.raises(
-        errors.FormatError, match=r"net\.pt: the file does not contain a state_dict of tensors"
-    ):
-        gbdnn.load(tmp_path / "net.pt", "torch", activation="relu")
+    message = r"net\.pt: the file does not contain a state_dict of tensors"
+    raises(errors.FormatError, message, gbdnn.load, tmp_path / "net.pt", "torch", activation="relu")
 
 
 def test_other_files(tmp_path):

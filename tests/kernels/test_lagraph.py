@@ -3,6 +3,7 @@
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from conftest import network
 from oracles import case
 
@@ -58,12 +59,9 @@ def test_all_inputs_are_computed_at_once():
 
 
 def test_options_without_effect_are_refused():
-    for option in ({"memory": "1GiB"}, {"deduplicate": True}):
-        (name,) = option
-        with pytest.raises(errors.ArgumentError, match=f"{name}= cannot be combined with engine="):
-            gbdnn.infer([np.eye(3)], np.eye(3), engine="lagraph", **option)
-    for call in (gbdnn.graph.propagate, gbdnn.compile):
-        with pytest.raises(errors.ArgumentError, match="engine must be"):
-            call([np.eye(3)], engine="lagraph") if call is gbdnn.compile else call(
-                gb.Matrix.from_dense(np.eye(3)), np.eye(3), engine="lagraph"
-            )
+    E, A, known = np.eye(3), gb.Matrix.from_dense(np.eye(3)), {"engine": "lagraph"}
+    for name, value in {"memory": "1GiB", "deduplicate": True}.items():
+        message, option = f"{name}= cannot be combined with engine=", {name: value}
+        raises(errors.ArgumentError, message, gbdnn.infer, [E], E, **known, **option)
+    raises(errors.ArgumentError, "engine must be", gbdnn.graph.propagate, A, E, **known)
+    raises(errors.ArgumentError, "engine must be", gbdnn.compile, [E], **known)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import raises
 from shell import python
 
 from gbdnn.kernels.compiled import build, loading
@@ -93,10 +94,8 @@ def test_a_fault_of_the_compiler_is_reported(tmp_path, monkeypatch):
     failing = [sys.executable, "-c", "raise SystemExit('layer.c:7: error')"]
     monkeypatch.setattr(build, "command", lambda *_: failing)
     levels = build.PLATFORMS["manylinux_2_28_x86_64"].values()
-    with pytest.raises(
-        RuntimeError, match=r"cannot compile the kernels for x86_64_v.:\nlayer\.c:7"
-    ):
-        build.build(tmp_path, levels)
+    message = r"cannot compile the kernels for x86_64_v.:\nlayer\.c:7"
+    raises(RuntimeError, message, build.build, tmp_path, levels)
     assert not [*tmp_path.iterdir()]
 
 

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 from training_cases import data, network, oracle, orders, same_bits, stream
 
 import gbdnn
@@ -377,8 +378,7 @@ def wrong_calls():
 
 @pytest.mark.parametrize(("error", "message", "call"), wrong_calls())
 def test_wrong_calls(error, message, call):
-    with pytest.raises(error, match=message):
-        gbdnn.train(**call)
+    raises(error, message, gbdnn.train, **call)
 
 
 @pytest.mark.parametrize(
@@ -403,8 +403,7 @@ def test_wrong_calls(error, message, call):
     ],
 )  # fmt: skip
 def test_wrong_options(make, message):
-    with pytest.raises(gbdnn.GbdnnError, match=message):
-        make()
+    raises(gbdnn.GbdnnError, message, make)
 
 
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -557,8 +556,7 @@ def test_arrays_of_a_layer_change_in_place_only(name):
     def replace(layers):
         setattr(layers[0], name, np.zeros(3, "f4"))
 
-    with pytest.raises(AttributeError, match=rf"{name} of a layer in training cannot be assigned"):
-        adjusted(replace)
+    raises(AttributeError, rf"{name} of a layer in training cannot be assigned", adjusted, replace)
 
     def halve(layers):
         layers[0].weights *= 0.5
