@@ -56,9 +56,8 @@ def now(monkeypatch, on):
 def helped(monkeypatch, now):
     """Whether each call had help."""
     calls, begin = [], fused_shares._Job.begin
-    monkeypatch.setattr(
-        fused_shares._Job, "begin", lambda *of: calls.append(begin(*of)) or calls[-1]
-    )
+    job = fused_shares._Job
+    monkeypatch.setattr(job, "begin", lambda *of: calls.append(begin(*of)) or calls[-1])
     return calls
 
 
@@ -202,16 +201,11 @@ def test_a_compiled_network_writes_the_dead(on):
 
 
 def test_an_array_that_cannot_take_the_answer():
-    X = np.ones((4, 3), "f4")
-    run = gbdnn.compile([np.eye(3, dtype="f4")])
-    frozen = np.ones((4, 3), "f4")
+    run, X, frozen = gbdnn.compile([np.eye(3, dtype="f4")]), *np.ones((2, 4, 3), "f4")
     frozen.flags.writeable = False
+    shapes = r"out has shape \(3, 3\) but the result has \(4, 3\)"
     for out, error, match in (
-        (
-            np.ones((3, 3), "f4"),
-            errors.ShapeError,
-            r"out has shape \(3, 3\) but the result has \(4, 3\)",
-        ),
+        (np.ones((3, 3), "f4"), errors.ShapeError, shapes),
         (np.ones(3, "f4"), errors.ShapeError, r"but the result has \(4, 3\)"),
         (np.ones((4, 3)), errors.ArgumentError, "of float32"),
         (np.ones((3, 4), "f4").T, errors.ArgumentError, "C-ordered"),
@@ -295,9 +289,8 @@ def test_a_network_without_layers_is_not_compiled():
 def deep():
     """A network of 40 layers in which inputs live, and sums are not exact."""
     random = np.random.default_rng(3)
-    layers = [
-        (random.random((48, 48)) < 0.3) * random.normal(0.02, 0.37, (48, 48)) for _ in range(40)
-    ]
+    n = 48, 48
+    layers = [(random.random(n) < 0.3) * random.normal(0.02, 0.37, n) for _ in range(40)]
     return gbdnn.Network([gbdnn.Layer(W, clip=4.0, dtype="FP32") for W in layers])
 
 

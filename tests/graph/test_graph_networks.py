@@ -206,10 +206,8 @@ def test_a_network_and_bare_matrices():
 @pytest.mark.parametrize("shape", [(0, 2, 3), (3, 0, 2), (3, 2, 0), (1, 1, 1)])
 def test_nothing(shape, engine):
     nodes, before, after = shape
-    layers = [
-        graph.Convolution(np.ones((before, after)), 1.0, self_weights=np.ones((before, after)))
-    ]
-    Y = graph.infer(layers, np.ones((nodes, before)), gb.Matrix(float, nodes, nodes), engine=engine)
+    W, X, A = np.ones((before, after)), np.ones((nodes, before)), gb.Matrix(float, nodes, nodes)
+    Y = graph.infer([graph.Convolution(W, 1.0, self_weights=W)], X, A, engine=engine)
     assert Y.shape == (nodes, after)
     assert (Y.to_dense(fill_value=0) == 1 + before).all()
 
@@ -221,10 +219,9 @@ def test_overflow_names_the_layer(engine, width, density):
     big[:, : 1 + int(3 * density)] = 1e30
     back = np.ones((4 * width, 4), np.float32)
     A, X = np.ones((3, 3)), np.ones((3, 4), np.float32)
+    layers = [gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)]
     with pytest.raises(errors.NonFiniteError, match="layer 2: Y W"):
-        graph.infer(
-            [gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)], X, A, engine=engine
-        )
+        graph.infer(layers, X, A, engine=engine)
 
 
 def test_errors():

@@ -63,9 +63,8 @@ def test_weights_of_convolutions_are_aligned():
     V = pandas.DataFrame([[1.0, 10], [2, 20]], index=["u", "v"], columns=["p", "q"])
     bias = pandas.Series([0.5, 0.25], index=["p", "q"])
     expected = np.maximum(BEFORE @ (X.to_numpy() @ V.to_numpy()) + X @ V + bias, 0)
-    convolution = graph.Convolution(
-        V, bias[::-1], self_weights=V.loc[["v", "u"], ["q", "p"]], dtype="FP64"
-    )
+    turned = V.loc[["v", "u"], ["q", "p"]]
+    convolution = graph.Convolution(V, bias[::-1], self_weights=turned, dtype="FP64")
     Y = graph.infer([convolution], X, BEFORE).to_dense(fill_value=0)
     np.testing.assert_array_equal(Y, expected)
     W = pandas.DataFrame([[1.0], [3.0]], index=["p", "q"])

@@ -50,9 +50,8 @@ def test_all_inputs_are_computed_at_once():
     """One record for each layer, in order."""
     expected, records = case(3, density=0.2), []
     Y = gbdnn.infer(network(expected.layers), expected.X, engine="lagraph", callback=records.append)
-    assert [(x.layer, x.block, x.inputs, x.kernel) for x in records] == [
-        (k, 0, len(expected.X), "lagraph") for k in range(len(expected.layers))
-    ]
+    found = [(x.layer, x.block, x.inputs, x.kernel) for x in records]
+    assert found == [(k, 0, len(expected.X), "lagraph") for k in range(len(expected.layers))]
     assert records[-1].entries == Y.nvals
     plan = gbdnn.plan(network(expected.layers), expected.X, engine="lagraph", nthreads=3)
     assert "none; 3 threads within each operation on all rows" in repr(plan)

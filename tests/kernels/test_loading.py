@@ -43,9 +43,8 @@ def test_a_library_of_other_sources_is_not_loaded(tmp_path):
     shutil.copytree(ROOT / "gbdnn", tmp_path / "gbdnn", ignore=ignored)
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {COPIED.strip()}"
     done = python(code, tmp_path)
-    assert done.stdout.split(", ")[0] in {each.name for each in loading.FOLDER.iterdir()}, (
-        done.stderr
-    )
+    names = {each.name for each in loading.FOLDER.iterdir()}
+    assert done.stdout.split(", ")[0] in names, done.stderr
     folder = tmp_path / "gbdnn" / "kernels" / "compiled"
     for file in (folder / "libraries").glob("*.pickle"):  # declarations are made without a build
         file.unlink()

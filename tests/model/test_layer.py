@@ -107,9 +107,8 @@ def test_network_isequal():
 
 
 def test_repr_groups_layers_that_read_alike():
-    net = Network(
-        [*gbdnn.gallery.radixnet(1024, 3), Layer(np.ones((1024, 2), "f4"), [0.5, -1], clip=1)]
-    )
+    last = Layer(np.ones((1024, 2), "f4"), [0.5, -1], clip=1)
+    net = Network([*gbdnn.gallery.radixnet(1024, 3), last])
     assert repr(net).splitlines() == [
         "Network: 4 layers, 1024 inputs to 2 outputs, 100352 edges, FP32",
         "  layer  shape        edges",
