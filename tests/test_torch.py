@@ -337,10 +337,8 @@ class Answers(torch.utils.data.Dataset):
 @context
 def workers(fast, model):
     for given in (fast, copy.deepcopy(fast)):  # compiled, and not yet
-        loader = torch.utils.data.DataLoader(
-            Answers(given), num_workers=2, multiprocessing_context="fork", timeout=60
-        )
-        for k, found in enumerate(loader):
+        options = {"num_workers": 2, "multiprocessing_context": "fork", "timeout": 60}
+        for k, found in enumerate(torch.utils.data.DataLoader(Answers(given), **options)):
             equal(found[0], model(inputs(seed=k)))
 
 
@@ -567,9 +565,8 @@ def test_padded_sequences():
 def test_transformers():
     transformers = pytest.importorskip("transformers")
     ids = torch.arange(14).reshape(2, 7)
-    config = transformers.T5Config(
-        d_model=WIDTH, d_ff=512, num_layers=2, num_heads=4, vocab_size=99
-    )
+    sizes = {"d_model": WIDTH, "d_ff": 512, "num_layers": 2, "num_heads": 4, "vocab_size": 99}
+    config = transformers.T5Config(**sizes)
     t5 = sparse(transformers.T5ForConditionalGeneration(config))
     fast = gt.accelerate(t5)
     assert "encoder.block.0.layer.1.DenseReluDense.wo" in chains(fast)

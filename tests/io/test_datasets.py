@@ -80,9 +80,8 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
         "indices": np.arange(2), "indptr": np.arange(3),
     }  # fmt: skip
     np.savez(tmp_path / "x.npz", **eye)
-    np.testing.assert_array_equal(
-        io.read_features(tmp_path / "x.npz").to_dense(fill_value=0), np.eye(2)
-    )
+    found = io.read_features(tmp_path / "x.npz").to_dense(fill_value=0)
+    np.testing.assert_array_equal(found, np.eye(2))
     np.savez(tmp_path / "x.npz", **{k: v for k, v in (eye | change).items() if v is not None})
     raises(FormatError, rf"x\.npz: .*{fault}", io.read_features, tmp_path / "x.npz")
 

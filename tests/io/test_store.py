@@ -380,10 +380,8 @@ def test_ctrl_c_when_the_index_is_replaced(tmp_path, monkeypatch, after):
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     gbdnn.save(NET, tmp_path)
-    left = [
-        tmp_path / "shard-0123456789abcdef-00000.safetensors",
-        tmp_path / ".gbdnn-0123456789abcdef.tmp",
-    ]
+    names = "shard-0123456789abcdef-00000.safetensors", ".gbdnn-0123456789abcdef.tmp"
+    left = [tmp_path / name for name in names]
     for path in left:
         path.write_bytes(b"half")
     mine = {".tmpAbCdEf", "notes.txt", "model.safetensors", "run.json"}
@@ -536,9 +534,7 @@ def test_parts_with_one_value_each(tmp_path):
     parts = [gb.Matrix.from_coo([0, 1], [0, 1], value, nrows=2, ncols=2) for value in (1.0, 2.0)]
     gbdnn.io.write_features(parts, tmp_path / "X")
     found = gbdnn.io.open_features(tmp_path / "X").matrix()
-    np.testing.assert_array_equal(
-        found.to_dense(fill_value=0), np.vstack([np.eye(2), 2 * np.eye(2)])
-    )
+    np.testing.assert_array_equal(dense(found), np.vstack([np.eye(2), 2 * np.eye(2)]))
 
 
 def test_a_range_of_stored_rows_that_ends_before_it_begins(tmp_path):

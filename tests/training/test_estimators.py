@@ -160,9 +160,8 @@ def test_class_weights():
     """In one minibatch of all inputs: a label's weight is that of its inputs."""
     model = SparseClassifier(**SMALL, batch_size=10_000, epochs=5, dtype="FP64")
     of_labels = {label: 1 / (label == Y).sum() for label in range(10)}
-    by_hand = (
-        clone(model).fit(X, Y, [7 * of_labels[label] for label in Y]).predict_log_proba(X_TEST)
-    )
+    weights = [7 * of_labels[label] for label in Y]
+    by_hand = clone(model).fit(X, Y, weights).predict_log_proba(X_TEST)
     for given in ("balanced", of_labels):
         found = clone(model).set_params(class_weight=given).fit(X, Y).predict_log_proba(X_TEST)
         assert np.abs(found - by_hand).max() < 1e-9
@@ -246,7 +245,7 @@ def test_targets_of_every_type():
 @BOTH
 def test_fitted_with_dense_features_and_given_sparse_ones(kind, dtype):
     """The bias of the network holds the centring; further training centres."""
-    rtol = 1e-3 if dtype == "FP32" else 1e-9
+    within = dict.fromkeys(("rtol", "atol"), 1e-3 if dtype == "FP32" else 1e-9)
     for y in (Y, np.eye(10)[Y].astype(int)):
         model = kind(**TINY, dtype=dtype).fit(X, y)
         assert model.scaler_.with_mean
@@ -256,14 +255,12 @@ def test_fitted_with_dense_features_and_given_sparse_ones(kind, dtype):
             expected = getattr(model, name)(X_TEST)
             for given in sparse:
                 found = getattr(model, name)(given)
-                np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
+                np.testing.assert_allclose(found, expected, **within)
         other = copy.deepcopy(model).partial_fit(sp.csr_array(X), y)
         assert other.network_.isequal(model.partial_fit(X, y).network_)
         # And the other way around.
         model = kind(**TINY, dtype=dtype).fit(sp.csr_array(X), y)
-        np.testing.assert_allclose(
-            model.predict(X_TEST), model.predict(sparse[0]), rtol=rtol, atol=rtol
-        )
+        np.testing.assert_allclose(model.predict(X_TEST), model.predict(sparse[0]), **within)
 
 
 @BOTH

@@ -283,9 +283,8 @@ def test_labels_may_be_strings(make):
 def test_a_bias_rule_that_changes_nothing_is_allowed():
     net = network((20, 30, 5), 0.3)
     X, y = data(net, 60)
-    nets = [
-        [gbdnn.Layer(layer.W, 0, bias_rule=rule) for layer in net] for rule in ("all", "entries")
-    ]
+    rules = "all", "entries"
+    nets = [[gbdnn.Layer(layer.W, 0, bias_rule=rule) for layer in net] for rule in rules]
     assert same_bits(*(gbdnn.train(each, X, y, epochs=1) for each in nets))
 
 
@@ -415,19 +414,17 @@ def test_divergence_names_epoch_and_keeps_the_weights(dtype):
     run = caught.value.run
     weights = [layer.weights for layer in run.layers]
     assert all(np.isfinite(each).all() for each in weights)
-    assert any(
-        (each != layer.W.to_coo()[2]).any() for each, layer in zip(weights, net, strict=True)
-    )
+    before = [layer.W.to_coo()[2] for layer in net]
+    assert any((x != y).any() for x, y in zip(weights, before, strict=True))
     gbdnn.infer(run.network, X * 0)
 
 
 def test_weights_that_overflow_after_the_last_step_of_an_epoch():
     net = network((37, 50, 41, 10), 0.3, "FP32")
     X, y = data(net)
+    options = {"batch_size": len(X), "optimizer": training.Adam(1e20), "validation": (X, y)}
     with pytest.raises(errors.DivergenceError, match=r"epoch 0.*learning rate below") as caught:
-        gbdnn.train(
-            net, X, y, epochs=2, batch_size=len(X), optimizer=training.Adam(1e20), validation=(X, y)
-        )
+        gbdnn.train(net, X, y, epochs=2, **options)
     assert caught.value.run.history == ()
 
 
