@@ -185,9 +185,8 @@ def test_bad_arguments(options, error, message):
 
 @pytest.mark.slow
 def test_the_official_images(data):
-    official = read_features(
-        data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv", ncols=1024
-    )
+    file = data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv"
+    official = read_features(file, ncols=1024)
     assert (official.shape, official.nvals) == ((1200, 1024), 122_713)
     here = features_from_images(read_idx(data / "mnist" / "train-images-idx3-ubyte.gz"))
     assert here.nvals == 6_374_505  # the entries of the official file
