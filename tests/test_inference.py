@@ -9,6 +9,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
@@ -118,19 +119,16 @@ def test_integers_that_fp32_rounds_are_refused(make, dtype, pool, tmp_path):
             lambda X, **given: gbdnn.graph.propagate(A, X, **given),
         ]
     for call in calls:
-        with pytest.raises(errors.ArgumentError, match=match):
-            call(X)
+        raises(errors.ArgumentError, match, call, X)
         Y = call(X, dtype="FP64")
         Y = Y if isinstance(Y, np.ndarray) else Y.to_dense(fill_value=0)
         assert Y.ravel()[0] == 2**24 + 1
         Y = call(make(np.array([[2**24, 0]], dtype)))
         assert Y.dtype == (np.float32 if isinstance(Y, np.ndarray) else "FP32")
-    with pytest.raises(errors.ArgumentError, match=match):
-        gbdnn.io.write_features(X, tmp_path / "X")
+    raises(errors.ArgumentError, match, gbdnn.io.write_features, X, tmp_path / "X")
     with pytest.raises(errors.ArgumentError, match=match.replace("16777217", "-?16777217")):
         gbdnn.Network([np.array([[2**24 + 1]], dtype)])
-    with pytest.raises(errors.ArgumentError, match=match):
-        gbdnn.compile([W])(np.array([[2**24 + 1, 0]], dtype))
+    raises(errors.ArgumentError, match, gbdnn.compile([W]), np.array([[2**24 + 1, 0]], dtype))
 
 
 def test_the_last_activation_of_bare_matrices(infer):
@@ -227,9 +225,8 @@ def test_memory_with_a_unit_and_all_cores():
     W, X = np.eye(4), np.ones((3, 4))
     expected = gbdnn.infer([W], X)
     assert gbdnn.infer([W], X, memory="64MiB", nthreads=-1).isequal(expected)
-    assert gbdnn.graph.infer([W], np.eye(4), W, memory="1 GB", nthreads=-1).isequal(
-        gbdnn.infer([W], np.eye(4))
-    )
+    Y = gbdnn.graph.infer([W], np.eye(4), W, memory="1 GB", nthreads=-1)
+    assert Y.isequal(gbdnn.infer([W], np.eye(4)))
 
 
 @pytest.mark.parametrize("dtype", [None, "FP32", "FP64"])

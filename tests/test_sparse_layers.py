@@ -15,6 +15,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
@@ -351,8 +352,7 @@ def test_copies_and_checkpoints():
     same.load_state_dict(other.state_dict())  # another pattern of the same size
     assert torch.equal(same(x), other(x))
     empty = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64, device="meta")
-    with pytest.raises(errors.ArgumentError, match="meta"):
-        empty(x)
+    raises(errors.ArgumentError, "meta", empty, x)
     empty.to_empty(device="cpu").load_state_dict(other.state_dict())
     assert torch.equal(empty(x), other(x))
     empty.double().float()
@@ -416,8 +416,7 @@ def test_what_is_not_supported_is_an_error():
     part = layer(20, 7)
     x = torch.randn(5, 20, dtype=torch.float64)
     for call in (lambda: torch.vmap(part)(x), lambda: torch.jit.trace(part, x)):
-        with pytest.raises(errors.ArgumentError, match=r"neither torch\.func"):
-            call()
+        raises(errors.ArgumentError, r"neither torch\.func", call)
     y = x.requires_grad_()
     with pytest.raises(errors.ArgumentError, match="neither create_graph=True"):
         torch.autograd.grad(part(y).sum(), y, create_graph=True)
@@ -433,42 +432,34 @@ def test_what_is_not_supported_is_an_error():
         (x[0, 0], errors.ShapeError, r"\(\), expected"),
         (x.to_sparse(), errors.ArgumentError, "CPU"),
     ):  # fmt: skip
-        with pytest.raises(kind, match=match):
-            part(wrong.detach())
-    with pytest.raises(errors.ArgumentError, match="float16"):
-        copy.deepcopy(part).half()(x.detach().half())
+        raises(kind, match, part, wrong.detach())
+    raises(errors.ArgumentError, "float16", copy.deepcopy(part).half(), x.detach().half())
     part.col_indices[0] = 99
-    with pytest.raises(errors.ArgumentError, match="col_indices"):
-        part(x)
+    raises(errors.ArgumentError, "col_indices", part, x)
     for at, wrong in (3, 0), (3, 10**15), (-1, -1), (0, 1):
         part = layer(20, 7)
         part.crow_indices[at] = wrong
-        with pytest.raises(errors.ArgumentError, match="not those of a CSR matrix"):
-            part(x)
+        raises(errors.ArgumentError, "not those of a CSR matrix", part, x)
     for name, match in (("values", "values have shape"), ("bias", "bias has shape")):
         part = layer(20, 7)
         setattr(part, name, nn.Parameter(getattr(part, name)[1:].detach()))
-        with pytest.raises(errors.ShapeError, match=match):
-            part(x)
+        raises(errors.ShapeError, match, part, x)
     with pytest.raises(errors.ShapeError, match="7 outputs, the next one has 6 inputs"):
         gt.SparseSequential(layer(20, 7), layer(6, 5))(x)
 
 
 def test_wrong_arguments():
     for part in (layer(3, 2), network(3, 2)):
-        with pytest.raises(errors.ArgumentTypeError, match="must be a tensor, not ndarray"):
-            part(np.ones((4, 3)))
+        raises(errors.ArgumentTypeError, "must be a tensor, not ndarray", part, np.ones((4, 3)))
     for options in ({}, {"density": 0.5, "mask": torch.ones(3, 4)}):
-        with pytest.raises(errors.ArgumentError, match="either density or mask"):
-            gt.SparseLinear(4, 3, **options)
+        raises(errors.ArgumentError, "either density or mask", gt.SparseLinear, 4, 3, **options)
     with pytest.raises(errors.ShapeError, match=r"\(4, 3\), expected \(3, 4\)"):
         gt.SparseLinear(4, 3, mask=torch.ones(4, 3))
     part = gt.SparseLinear(4, 3, density=0.5)
     for call in (lambda x: gt.SparseLinear(4, 3, density=x), part.rewire,
                  lambda x: gt.SparseLinear.from_dense(nn.Linear(4, 3), x)):  # fmt: skip
         for wrong in (-0.1, 1.5, math.nan):
-            with pytest.raises(errors.ArgumentError, match=r"density|fraction"):
-                call(wrong)
+            raises(errors.ArgumentError, r"density|fraction", call, wrong)
     with pytest.raises(errors.ArgumentError, match="score must be 'random' or 'gradient'"):
         part.rewire(0.5, "magnitude")
     part(torch.ones(2, 4)).sum().backward()
@@ -535,8 +526,7 @@ def test_rewiring(score, batch):
     near(part(y), y @ after.T + part.bias)
     model(x).sum().backward()
     model(x)
-    with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
-        model[2].rewire(0.1, "gradient")
+    raises(errors.ArgumentError, "needs a backward pass", model[2].rewire, 0.1, "gradient")
     model(x[:0]).sum().backward()
     model[2].rewire(0.1, "gradient")  # all gradients are 0
     full = gt.SparseLinear(4, 3, density=1)
@@ -569,8 +559,7 @@ def test_gradients_of_all_weights_are_those_of_all_uses():
         same(model[0])
         assert len(patterns_of(model[0])[0].uses) == 2  # and no buffers of earlier passes
     model[4](x)
-    with pytest.raises(errors.ArgumentError, match="needs a backward pass"):
-        model[4].rewire(0.1, "gradient")
+    raises(errors.ArgumentError, "needs a backward pass", model[4].rewire, 0.1, "gradient")
     model.zero_grad()
     first, second = model(x), model(y)
     first.square().sum().backward()
@@ -648,8 +637,7 @@ def test_pruned_weights_are_those_of_the_last_step():
     dense, net = part.weight.to_dense(), gbdnn.io.from_torch(part)
     near(F.linear(x, dense, part.bias), part(x))
     near(torch.from_numpy(gbdnn.infer(net, x.numpy()).to_dense(fill_value=0)).float(), part(x))
-    with pytest.raises(errors.ArgumentError, match="values are computed"):
-        part.rewire(0.1)
+    raises(errors.ArgumentError, "values are computed", part.rewire, 0.1)
 
 
 @pytest.mark.parametrize("change", ["weight_norm", "spectral_norm", "orthogonal"])
@@ -689,8 +677,7 @@ def test_modules_whose_weights_are_not_those_of_a_linear():
     for module, why in (
         (hooked, "hooks"), (lazy, "no weights yet"), (Masked(4, 4), "a Masked is not"),
     ):  # fmt: skip
-        with pytest.raises(errors.ArgumentError, match=why):
-            gt.SparseLinear.from_dense(module)
+        raises(errors.ArgumentError, why, gt.SparseLinear.from_dense, module)
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -740,8 +727,7 @@ def rewired(rank, file, results):
         optimizer.step()
         gradient = patterns_of(part)[0].dense_gradient()
         before = pattern(part)
-        with pytest.raises(errors.ArgumentError, match="needs process_group="):
-            part.rewire(0.3, score, [optimizer])
+        raises(errors.ArgumentError, "needs process_group=", part.rewire, 0.3, score, [optimizer])
         part.rewire(0.3, score, [optimizer], process_group=dist.group.WORLD)
         after = pattern(part)
     states = part.state_dict(), optimizer.state_dict()["state"][0]

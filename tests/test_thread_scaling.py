@@ -7,6 +7,7 @@ from math import comb
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn.errors import ArgumentError, ArgumentTypeError
@@ -175,8 +176,7 @@ def test_losses_in_a_figure():
     assert [x.get_text() for x in ax.get_yticklabels()][2:5] == [
         "serial, 4", "serial, 8*", "uneven, 1",
     ]  # fmt: skip
-    with pytest.raises(ArgumentError, match="no runs of kind 'strong'"):
-        study(kind="weak").plot_losses()
+    raises(ArgumentError, "no runs of kind 'strong'", study(kind="weak").plot_losses)
 
 
 def test_disturbed_rounds_do_not_count():
@@ -258,10 +258,8 @@ def test_several_machines_in_one_plot():
     # and the ideal one, and the line at the number of physical cores
     assert len(ax.get_legend_handles_labels()[1]) == 6
     assert [*ax.lines[-1].get_xdata()] == [4, 4]
-    with pytest.raises(ArgumentError, match="no runs of kind 'weak'"):
-        study().plot(kind="weak")
-    with pytest.raises(ArgumentError, match="per_kernel=True"):
-        study().plot_parts()
+    raises(ArgumentError, "no runs of kind 'weak'", study().plot, kind="weak")
+    raises(ArgumentError, "per_kernel=True", study().plot_parts)
 
 
 def test_a_call_in_a_context():
@@ -338,14 +336,9 @@ def test_the_parts_of_a_run(engine):
 
 def test_bad_calls():
     for bad in (3, {"a": 3}, {3: print}, gb.Matrix("FP32", 1, 1)):
-        with pytest.raises(ArgumentTypeError, match="callable"):
-            gbdnn.scaling(bad)
-    with pytest.raises(ArgumentError, match="at least 1"):
-        gbdnn.scaling(print, (0,))
-    with pytest.raises(ArgumentError, match="empty"):
-        gbdnn.scaling(print, ())
-    with pytest.raises(ArgumentError, match="pin must be"):
-        gbdnn.scaling(print, pin="spread")
+        raises(ArgumentTypeError, "callable", gbdnn.scaling, bad)
+    raises(ArgumentError, "at least 1", gbdnn.scaling, print, (0,))
+    raises(ArgumentError, "empty", gbdnn.scaling, print, ())
+    raises(ArgumentError, "pin must be", gbdnn.scaling, print, pin="spread")
     for sizes in ((), (0,)):
-        with pytest.raises(ArgumentError, match="sizes"):
-            gbdnn.scaling(print, sizes=sizes)
+        raises(ArgumentError, "sizes", gbdnn.scaling, print, sizes=sizes)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from calls import raises
 from machines import using
 
 from gbdnn import errors
@@ -234,8 +235,7 @@ def copies(fast, model):
 @context
 def training(fast, model):
     for call in (lambda: fast.train(), lambda: fast(inputs().requires_grad_()).sum().backward()):
-        with pytest.raises(errors.ArgumentError, match=NO_GRADIENT):
-            call()
+        raises(errors.ArgumentError, NO_GRADIENT, call)
     assert not any(x.requires_grad for x in fast.eval().parameters())
     equal(fast(inputs()), model(inputs()))
 
@@ -304,8 +304,7 @@ def transformed(fast, model):
             same(lambda m: m(x[0]), fast, model)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             same(lambda m: m(x[0]), fast, model, 0.05)
-    with pytest.raises(errors.ArgumentError, match=NO_GRADIENT):
-        torch.func.grad(lambda y: fast(y).sum())(x[0])
+    raises(errors.ArgumentError, NO_GRADIENT, torch.func.grad(lambda y: fast(y).sum()), x[0])
 
 
 @context
@@ -338,10 +337,8 @@ class Answers(torch.utils.data.Dataset):
 @context
 def workers(fast, model):
     for given in (fast, copy.deepcopy(fast)):  # compiled, and not yet
-        loader = torch.utils.data.DataLoader(
-            Answers(given), num_workers=2, multiprocessing_context="fork", timeout=60
-        )
-        for k, found in enumerate(loader):
+        options = {"num_workers": 2, "multiprocessing_context": "fork", "timeout": 60}
+        for k, found in enumerate(torch.utils.data.DataLoader(Answers(given), **options)):
             equal(found[0], model(inputs(seed=k)))
 
 
@@ -448,8 +445,7 @@ def test_batch_norm_is_merged_for_two_dimensions_only():
     fast = gt.accelerate(model)
     equal(fast(random(512, 256)), model(random(512, 256)).detach())
     for shape in ((4, 512, 256), (256,)):
-        with pytest.raises(errors.ShapeError, match=r"must have shape \(inputs, features\)"):
-            fast(random(*shape))
+        raises(errors.ShapeError, r"must have shape \(inputs, features\)", fast, random(*shape))
     for options in ({"affine": False}, {"track_running_stats": False}):
         norm = nn.BatchNorm1d(256, **options)
         model = sparse(nn.Sequential(linear(), norm, nn.ReLU(), linear(), nn.ReLU(), norm))
@@ -459,8 +455,7 @@ def test_batch_norm_is_merged_for_two_dimensions_only():
 def test_a_merged_sequential_has_no_single_modules():
     fast = gt.accelerate(chain())
     for call in (lambda: fast[0], lambda: fast[:2], lambda: [*fast]):
-        with pytest.raises(errors.ArgumentError, match=r"computes several modules as one"):
-            call()
+        raises(errors.ArgumentError, r"computes several modules as one", call)
     with pytest.raises(AttributeError):
         fast.get_submodule("0")
     with pytest.raises(AttributeError):
@@ -540,8 +535,7 @@ def test_memory_is_released():
 
 
 def test_wrong_calls():
-    with pytest.raises(errors.ArgumentTypeError, match="model"):
-        gt.accelerate(np.eye(3))
+    raises(errors.ArgumentTypeError, "model", gt.accelerate, np.eye(3))
     for density in (-0.1, 2, math.nan, "few"):
         with pytest.raises((errors.ArgumentError, errors.ArgumentTypeError), match="density"):
             gt.accelerate(nn.Linear(3, 3), density=density)
@@ -571,9 +565,8 @@ def test_padded_sequences():
 def test_transformers():
     transformers = pytest.importorskip("transformers")
     ids = torch.arange(14).reshape(2, 7)
-    config = transformers.T5Config(
-        d_model=WIDTH, d_ff=512, num_layers=2, num_heads=4, vocab_size=99
-    )
+    sizes = {"d_model": WIDTH, "d_ff": 512, "num_layers": 2, "num_heads": 4, "vocab_size": 99}
+    config = transformers.T5Config(**sizes)
     t5 = sparse(transformers.T5ForConditionalGeneration(config))
     fast = gt.accelerate(t5)
     assert "encoder.block.0.layer.1.DenseReluDense.wo" in chains(fast)

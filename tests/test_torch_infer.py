@@ -3,6 +3,7 @@
 import drawn
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
@@ -61,17 +62,13 @@ def test_layers_as_matrices_and_features_of_all_kinds():
 
 def test_errors():
     W, X = np.eye(3), np.ones((2, 3))
-    with pytest.raises(errors.ArgumentError, match="device='tpu' is not available"):
-        gt.infer([W], X, device="tpu")
+    raises(errors.ArgumentError, "device='tpu' is not available", gt.infer, [W], X, device="tpu")
     if not torch.cuda.is_available():
         with pytest.raises(errors.ArgumentError, match="device='cuda' is not available"):
             gt.infer([W], X, device="cuda")
-    with pytest.raises(errors.ArgumentError, match="memory=50 is too small"):
-        gt.infer([W], X, memory=50)
+    raises(errors.ArgumentError, "memory=50 is too small", gt.infer, [W], X, memory=50)
     with pytest.raises(errors.ShapeError):
         gt.infer([W], np.ones((2, 4)))
     big = np.full((3, 3), 1e30, "f4")
-    with pytest.raises(errors.NonFiniteError, match="layer 1: Y W"):
-        gt.infer([big, big], X.astype("f4"))
-    with pytest.raises(errors.ArgumentError, match="finite"):
-        gt.infer([W], np.full((2, 3), np.nan))
+    raises(errors.NonFiniteError, "layer 1: Y W", gt.infer, [big, big], X.astype("f4"))
+    raises(errors.ArgumentError, "finite", gt.infer, [W], np.full((2, 3), np.nan))

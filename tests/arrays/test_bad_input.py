@@ -74,15 +74,11 @@ def test_errors_name_the_item_of_a_vector(tmp_path):
 
 
 def test_overflow_in_the_cast():
-    big = W * 1e300
-    bad(ValueError, r"weights: .*1e\+300.* does not fit into float32",
-        lambda: Layer(big, dtype="FP32"))  # fmt: skip
-    bad(ValueError, r"features: .* does not fit into float32",
-        lambda: infer([W.astype("f4")], X * 1e39))  # fmt: skip
-    bad(ValueError, r"bias: .* does not fit into float32", lambda: Layer(W, 1e39, dtype="FP32"))
-    bad(
-        ValueError, r"clip: .* does not fit into float32", lambda: Layer(W, clip=1e39, dtype="FP32")
-    )
+    big, wide = W * 1e300, "does not fit into float32"
+    bad(ValueError, rf"weights: .*1e\+300.* {wide}", lambda: Layer(big, dtype="FP32"))
+    bad(ValueError, f"features: .* {wide}", lambda: infer([W.astype("f4")], X * 1e39))
+    bad(ValueError, f"bias: .* {wide}", lambda: Layer(W, 1e39, dtype="FP32"))
+    bad(ValueError, f"clip: .* {wide}", lambda: Layer(W, clip=1e39, dtype="FP32"))
     bad(ValueError, r"layer 0: weights", lambda: infer([big], X, dtype="FP32"))
 
 
@@ -94,12 +90,9 @@ def test_clip_that_is_not_positive():
 
 @pytest.mark.parametrize("option", [{"bias": 0.0}, {"clip": 1}, {"bias_rule": "all"}])
 def test_options_beside_a_network(option):
-    name = next(iter(option))
-    bad(TypeError, f"{name}= cannot be combined with a Network",
-        lambda: infer(Network([Layer(W)]), X, **option))  # fmt: skip
-    bad(
-        TypeError, f"{name}= cannot be combined with Layers", lambda: infer([Layer(W)], X, **option)
-    )
+    match = f"{next(iter(option))}= cannot be combined with "
+    bad(TypeError, match + "a Network", lambda: infer(Network([Layer(W)]), X, **option))
+    bad(TypeError, match + "Layers", lambda: infer([Layer(W)], X, **option))
 
 
 def test_bias_of_the_wrong_shape():
@@ -181,17 +174,16 @@ def test_more_rows_than_memory_has_room_for():
 
 def test_masked_arrays():
     masked = np.ma.MaskedArray(W, mask=W > 0)
-    bad(TypeError, "weights: masked arrays are not supported", lambda: Layer(masked))
-    bad(TypeError, "features: masked arrays are not supported", lambda: infer([W], masked))
     rows, match = list(masked), "masked arrays are not supported"
+    bad(TypeError, f"weights: {match}", lambda: Layer(masked))
+    bad(TypeError, f"features: {match}", lambda: infer([W], masked))
     bad(TypeError, match, lambda: infer([W], rows))
     bad(TypeError, match, lambda: gbdnn.compile([W])(rows))
     bad(TypeError, match, lambda: gbdnn.train([W], rows, W))
     bad(TypeError, match, lambda: gbdnn.train([W], W, rows))
     bad(TypeError, match, lambda: Layer(W, [1.0, np.ma.masked, 2.0]))
-    bad(TypeError, "bias: masked arrays are not supported", lambda: Layer(W, masked[0]))
-    bad(TypeError, "bias: masked arrays are not supported",
-        lambda: infer([W], X, bias=masked[0][:1]))  # fmt: skip
+    bad(TypeError, f"bias: {match}", lambda: Layer(W, masked[0]))
+    bad(TypeError, f"bias: {match}", lambda: infer([W], X, bias=masked[0][:1]))
 
 
 def test_numbers_of_any_size():
@@ -254,12 +246,10 @@ def test_a_module_that_another_thread_is_importing(name, monkeypatch):
 
 def test_advice_on_shapes():
     hyper = gb.Matrix.from_coo([0, 5, 9], [1, 2, 3], 1.0, nrows=10**6, ncols=7)
-    with pytest.raises(errors.ShapeError, match=r"are 1000000 x 7, .*features with 8 columns$"):
-        gbdnn.infer([np.eye(8)], hyper)
-    with pytest.raises(errors.ShapeError, match=r"3 columns, or transpose the weights, as PyT"):
-        gbdnn.infer([np.ones((3, 5))], np.ones((2, 5)))
-    with pytest.raises(errors.ShapeError, match=r"with 3 columns, such as the transpose$"):
-        gbdnn.infer([np.ones((3, 5))], np.ones((3, 4)))
+    E, W = np.eye(8), np.ones((3, 5))
+    bad(ValueError, "are 1000000 x 7, .*features with 8 columns$", lambda: infer([E], hyper))
+    bad(ValueError, "3 columns, or transpose the weights, as PyT", lambda: infer([W], W[:2]))
+    bad(ValueError, "with 3 columns, such as the transpose$", lambda: infer([W], np.ones((3, 4))))
 
 
 @pytest.mark.parametrize("memory", ["1" + "0" * 400, 10**400, "1" + "0" * 300 + "GiB"])
@@ -283,8 +273,7 @@ def test_scalars_of_graphblas_are_numbers():
     assert gbdnn.infer([np.eye(3)], np.ones((2, 3)), bias=bias, clip=clip).isequal(expected)
     assert gbdnn.infer([np.eye(3)], np.ones((2, 3)), bias=[bias], clip=clip).isequal(expected)
     assert gbdnn.Layer(np.eye(3), bias, clip=clip) == gbdnn.Layer(np.eye(3), -0.5, clip=0.25)
-    with pytest.raises(errors.ArgumentTypeError, match="bias"):
-        gbdnn.Layer(np.eye(3), gb.Scalar(float))
+    bad(TypeError, "bias", lambda: gbdnn.Layer(np.eye(3), gb.Scalar(float)))
 
 
 @pytest.mark.parametrize("call", [infer, lambda layers, X: gbdnn.compile(layers)(X)])

@@ -34,9 +34,8 @@ def training(files, *options):
 
 
 def started(*command, **options):
-    return subprocess.Popen(
-        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([*map(str, command)], text=True, **pipes, **options)
 
 
 def test_ctrl_c_ends_the_command(files):
@@ -191,9 +190,8 @@ def test_closed_standard_streams(files):
 def test_a_full_disk_is_an_error(files, unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     gbdnn.save(gbdnn.gallery.radixnet(1024, 1), files / "net")
+    command = [*GBDNN, "info", str(files / "net")]
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = subprocess.run(
-            [*GBDNN, "info", str(files / "net")], stdout=full, stderr=subprocess.PIPE, check=False
-        )
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 2
     assert b"No space left on device" in done.stderr

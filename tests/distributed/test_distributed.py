@@ -16,6 +16,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import shell
+from calls import raises
 from conftest import network
 from launch import mpiexec
 from mortal import mortal
@@ -130,8 +131,7 @@ def test_equal_answers_of_dask(client, folder, net, X, answer, tmp_path):
     assert gbdnn.io.read_features(tmp_path / "Z").isequal(answer)
     with type(client)(address, set_as_default=False) as closed:
         pass
-    with pytest.raises(errors.WorkerError, match="the Dask client is closed"):
-        gbdnn.infer(net, X, executor=closed)
+    raises(errors.WorkerError, "the Dask client is closed", gbdnn.infer, net, X, executor=closed)
 
 
 POOL = """
@@ -321,10 +321,8 @@ def test_balance():
     assert found.bytes.max == 200
     assert balance(records, workers=4).seconds.imbalance == pytest.approx(4 / 1.5)
     assert "seconds" in str(found)
-    with pytest.raises(errors.ArgumentError, match="records of 2 workers, but workers=1"):
-        balance(records, workers=1)
-    with pytest.raises(errors.ArgumentError, match="0 workers"):
-        balance([])
+    raises(errors.ArgumentError, "records of 2 workers, but workers=1", balance, records, workers=1)
+    raises(errors.ArgumentError, "0 workers", balance, [])
 
 
 # What is in flight.
@@ -420,8 +418,7 @@ def test_the_other_tasks_are_cancelled(net, first, stats, error, match):
     few = np.ones((100, 48), "f4")
     with Gated(first) as pool:
         workers = Workers(pool, ahead=10, batch_size=1, callback=stats)
-        with pytest.raises(error, match=match):
-            gbdnn.infer(net, few, executor=workers)
+        raises(error, match, gbdnn.infer, net, few, executor=workers)
         cancelled = [future.cancelled() for future in pool.futures]
         pool.gate.set()
         assert gbdnn.infer(net, few[:3], executor=Workers(pool, batch_size=1)).nrows == 3
@@ -432,8 +429,7 @@ def test_the_other_tasks_are_cancelled(net, first, stats, error, match):
 def test_an_executor_stays_usable(executor, net, X, answer):
     wrong = CASE.X.astype("f4")
     wrong[5000, 3] = np.nan  # in the third of four batches
-    with pytest.raises(errors.ArgumentError, match=r"^batch 2: .*nan"):
-        gbdnn.infer(net, wrong, executor=executor)
+    raises(errors.ArgumentError, r"^batch 2: .*nan", gbdnn.infer, net, wrong, executor=executor)
     with pytest.raises(KeyboardInterrupt):
         gbdnn.infer(net, X, executor=Workers(executor, batch_size=300, callback=interrupt))
     assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answer)
@@ -455,8 +451,7 @@ def test_an_error_of_the_batches_comes_in_its_turn(net):
         ):
             answers = gbdnn.infer_batches(net, batches(), executor=pool)
             assert next(answers).nrows == 2
-            with pytest.raises(error, match=match):
-                next(answers)
+            raises(error, match, next, answers)
 
 
 # Workers that die, and executors that fail.
@@ -564,8 +559,7 @@ class RayTaskError(NodeDiedError, errors.ShapeError):
 def test_executors_that_fail(net, tmp_path, answer, error, match):
     X = np.ones((3, 48), "f4")
     for call in calls(net, X, tmp_path / "Y", executor=Failing(answer)).values():
-        with pytest.raises(error, match=match):
-            call()
+        raises(error, match, call)
 
 
 # Wrong calls.
@@ -574,8 +568,7 @@ def test_executors_that_fail(net, tmp_path, answer, error, match):
 def test_forked_processes_are_refused(net, X, tmp_path):
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         for call in calls(net, X, tmp_path / "Y", executor=pool).values():
-            with pytest.raises(errors.ForkError, match="spawn"):
-                call()
+            raises(errors.ForkError, "spawn", call)
     assert not (tmp_path / "Y").exists()
 
 
@@ -589,23 +582,20 @@ def test_forked_processes_are_refused(net, X, tmp_path):
 )
 def test_wrong_options(net, X, options, match):
     for layers in (net, []):
-        with pytest.raises(gbdnn.GbdnnError, match=match):
-            gbdnn.infer(layers, X, **options)
+        raises(gbdnn.GbdnnError, match, gbdnn.infer, layers, X, **options)
 
 
 def test_hashing_is_for_infer(net, X, tmp_path):
     found = calls(net, X, tmp_path / "Y", executor=Workers(Pickling(), order="hashed"))
     for name in ("infer_batches", "infer_to_store"):
-        with pytest.raises(errors.ArgumentError, match="order='hashed'"):
-            found[name]()
+        raises(errors.ArgumentError, "order='hashed'", found[name])
     assert not (tmp_path / "Y").exists()
 
 
 @pytest.mark.parametrize("executor", [None, Pickling()], ids=["here", "executor"])
 def test_unknown_keywords(executor, net, X, tmp_path):
     for name, call in calls(net, X, tmp_path / "Y", executor=executor, quick=1).items():
-        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected .* 'quick'"):
-            call()
+        raises(TypeError, rf"^{name}\(\) got an unexpected .* 'quick'", call)
 
 
 # The shell and the challenge.
@@ -643,8 +633,7 @@ def test_the_challenge_on_workers():
 def test_an_asynchronous_client_is_refused():
     client = Client()
     client.asynchronous = True
-    with pytest.raises(errors.ArgumentError, match="an asynchronous Dask client is not supported"):
-        Workers(client)
+    raises(errors.ArgumentError, "an asynchronous Dask client is not supported", Workers, client)
 
 
 def test_rows_that_are_sent_keep_their_numbers():

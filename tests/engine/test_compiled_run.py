@@ -61,10 +61,8 @@ def test_an_exception_between_two_slices_ends_the_run(nthreads, monkeypatch):
 
 
 def test_the_memory_of_a_run_is_freed_at_its_end(monkeypatch):
-    made, begin = [], fused_run.CompiledRun.begin
-    monkeypatch.setattr(
-        fused_run.CompiledRun, "begin", lambda run: (made.append(weakref.ref(run)), begin(run))
-    )
+    made, kind, begin = [], fused_run.CompiledRun, fused_run.CompiledRun.begin
+    monkeypatch.setattr(kind, "begin", lambda run: (made.append(weakref.ref(run)), begin(run)))
     net, X = converging()
     gc.disable()
     try:
@@ -104,9 +102,8 @@ def test_rows_that_leave_in_turns(nthreads, deduplicate, monkeypatch):
     expected = gbdnn.infer(net, X, engine="lagraph")
     with monkeypatch.context() as patch:
         patch.setattr(compiled_run.FusedInputs, "compute", watched)
-        Y = gbdnn.infer(
-            net, X, engine="fused", memory=1 << 16, nthreads=nthreads, deduplicate=deduplicate
-        )
+        options = {"memory": 1 << 16, "nthreads": nthreads, "deduplicate": deduplicate}
+        Y = gbdnn.infer(net, X, engine="fused", **options)
     assert Y.isequal(expected)
     assert max(several) > 1
     assert any(before)
@@ -124,9 +121,8 @@ def test_a_layer_in_panels_is_not_divided_among_threads(nthreads):
     X = random.integers(0, 2, (200, 700)).astype(float)
     X[:, 0] = np.arange(200) % 3
     Y = np.linalg.multi_dot([X, *layers])
-    found = gbdnn.infer(
-        layers, X, dtype="FP64", engine="fused", deduplicate=True, nthreads=nthreads
-    )
+    options = {"engine": "fused", "deduplicate": True, "nthreads": nthreads}
+    found = gbdnn.infer(layers, X, dtype="FP64", **options)
     assert np.array_equal(found.to_dense(fill_value=0), Y)
 
 
@@ -152,11 +148,8 @@ def test_threads_share_the_layers_of_the_only_block(nthreads, monkeypatch):
 def test_rows_that_come_back_are_checked_though_features_are_dense(engine):
     """Layer 1 has a bias of entries, and needs sparse rows; layer 2 overflows before its clip."""
     W = np.eye(4, dtype="f4")
-    layers = [
-        gbdnn.Layer(W),
-        gbdnn.Layer(W, 1.0, bias_rule="entries"),
-        gbdnn.Layer(3e38 * W, clip=2.5),
-    ]
+    layers = [gbdnn.Layer(W), gbdnn.Layer(W, 1.0, bias_rule="entries")]
+    layers.append(gbdnn.Layer(3e38 * W, clip=2.5))
     with pytest.raises(errors.NonFiniteError, match="layer 2"):
         gbdnn.infer(layers, 1 + np.eye(4, dtype="f4"), engine=engine)
 

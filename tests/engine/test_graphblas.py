@@ -12,7 +12,7 @@ sys.modules["numba"] = sys.modules["llvmlite"] = None
 import warnings
 from itertools import product
 warnings.simplefilter("error", RuntimeWarning)
-import numpy as np
+import numpy as np, pytest
 import gbdnn
 from gbdnn import challenge, graph
 from gbdnn.kernels.compiled import loading
@@ -43,19 +43,12 @@ np.testing.assert_array_equal(Y.to_dense(fill_value=0), wanted)
 np.testing.assert_array_equal(graph.propagate(A, X, hops=2, engine="graphblas"), A @ A @ X)
 outcome = challenge.run(challenge.generate(1024, 6, inputs=100), engine="graphblas")
 assert outcome.check == "PASSED" and {*outcome.kernels} == {"lagraph"}, outcome
-for engine, given in product(("auto", "graphblas"), ({"memory": "1MiB"}, {"deduplicate": True})):
-    try:
-        gbdnn.infer([W, W], X, bias=-0.25, engine=engine, **given)
-    except gbdnn.errors.ArgumentError as error:
-        assert str(error).startswith(*given), error
-    else:
-        raise AssertionError
-try:
+others = {"memory": "1MiB", "deduplicate": True}
+for engine, name in product(("auto", "graphblas"), others):
+    with pytest.raises(gbdnn.errors.ArgumentError, match="^" + name):
+        gbdnn.infer([W, W], X, bias=-0.25, engine=engine, **{name: others[name]})
+with pytest.raises(gbdnn.errors.MissingPackageError, match="engine='lagraph'"):
     gbdnn.infer([W, W], X, bias=-0.25, engine="sparse")
-except gbdnn.errors.MissingPackageError as error:
-    assert "engine='lagraph'" in str(error)
-else:
-    raise AssertionError
 
 np.testing.assert_array_equal(gbdnn.compile([W, W], bias=-0.25)(X), expected)  # the fastest at hand
 try:

@@ -46,6 +46,15 @@ def test_inputs_that_are_equal_in_the_sample_alone(engine, neurons, monkeypatch)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), X)
 
 
+def test_equal_survivors_are_computed_once(monkeypatch):
+    narrow(monkeypatch)
+    layers, records = [gbdnn.Layer(np.eye(8, dtype="f4"))] * 3, []
+    X = np.eye(8, dtype="f4")[np.arange(60) % 7]
+    X[::3] = 0  # blocks of 16 have 10 or 11 survivors: the second one does not fit the pool
+    gbdnn.infer(layers, X, engine="fused", deduplicate=True, nthreads=1, callback=records.append)
+    assert gbdnn.per_layer(records)["inputs"][1] == 7
+
+
 @ENGINES
 def test_zeros_of_both_signs_are_distinct_bits(engine, monkeypatch):
     """Inputs that differ in the sign of a zero have equal answers, merged or not."""

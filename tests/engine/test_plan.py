@@ -6,6 +6,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 from conftest import network
 from networks import converging, pruned
 from oracles import case
@@ -122,14 +123,12 @@ def test_networks_and_training_runs_are_tables_in_notebooks():
 
 
 def test_nothing_to_plan():
-    with pytest.raises(errors.ArgumentTypeError, match="no layers"):
-        gbdnn.plan([], np.eye(3))
+    raises(errors.ArgumentTypeError, "no layers", gbdnn.plan, [], np.eye(3))
     with pytest.raises(errors.ArgumentTypeError, match=r"plan\(\) got an unexpected .*'executor'"):
         gbdnn.plan([np.eye(3)], np.eye(3), executor=None)
     with pytest.raises(errors.ArgumentTypeError, match="layer 0 is a graph convolution; call"):
         gbdnn.plan([gbdnn.graph.Convolution(np.eye(3))], np.eye(3))
-    with pytest.raises(errors.ShapeError, match="pass features with 3 columns"):
-        gbdnn.plan([np.eye(3)], np.eye(4))
+    raises(errors.ShapeError, "pass features with 3 columns", gbdnn.plan, [np.eye(3)], np.eye(4))
 
 
 def test_plans_of_a_few_inputs_are_kept_by_all_that_they_depend_on():

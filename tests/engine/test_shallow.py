@@ -8,6 +8,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 from conftest import network
 from networks import pruned
 
@@ -55,9 +56,8 @@ def now(monkeypatch, on):
 def helped(monkeypatch, now):
     """Whether each call had help."""
     calls, begin = [], fused_shares._Job.begin
-    monkeypatch.setattr(
-        fused_shares._Job, "begin", lambda *of: calls.append(begin(*of)) or calls[-1]
-    )
+    job = fused_shares._Job
+    monkeypatch.setattr(job, "begin", lambda *of: calls.append(begin(*of)) or calls[-1])
     return calls
 
 
@@ -171,8 +171,7 @@ def test_an_overflow_in_any_share_of_a_layer(count, now):
     for at in (0, 25, 49):
         X = np.zeros((count, 50), "f4")
         X[-1, at] = 3e38
-        with pytest.raises(errors.NonFiniteError, match="layer 0"):
-            run(X)
+        raises(errors.NonFiniteError, "layer 0", run, X)
     assert run(np.ones((count, 50))).all()
 
 
@@ -189,12 +188,9 @@ def test_what_does_not_fit_the_dtype_is_refused():
     run = gbdnn.compile(network(MIXED))
     X = np.zeros((3, 50))
     X[1, 2] = 1e300
-    with pytest.raises(errors.ArgumentError, match=r"1e\+300 in row .* does not fit"):
-        run(X)
-    with pytest.raises(errors.ArgumentTypeError, match="complex"):
-        run(X.astype(complex))
-    with pytest.raises(errors.ArgumentTypeError, match="real numbers"):
-        run([["a"] * 50])
+    raises(errors.ArgumentError, r"1e\+300 in row .* does not fit", run, X)
+    raises(errors.ArgumentTypeError, "complex", run, X.astype(complex))
+    raises(errors.ArgumentTypeError, "real numbers", run, [["a"] * 50])
 
 
 # compile
@@ -218,17 +214,20 @@ def test_a_compiled_network():
     np.testing.assert_array_equal(first, kept)
 
 
+def test_a_compiled_network_writes_the_dead(on):
+    on("Zen 4, 2 cores")
+    run = gbdnn.compile([gbdnn.Layer(np.ones((64, 64), "f4"), clip=1.0)] * 2, nthreads=1)
+    X = np.ones((256, 64), "f4")
+    X[1::2] = 0
+    np.testing.assert_array_equal(run(X, out=np.full((256, 64), np.nan, "f4")), X)
+
+
 def test_an_array_that_cannot_take_the_answer():
-    X = np.ones((4, 3), "f4")
-    run = gbdnn.compile([np.eye(3, dtype="f4")])
-    frozen = np.ones((4, 3), "f4")
+    run, X, frozen = gbdnn.compile([np.eye(3, dtype="f4")]), *np.ones((2, 4, 3), "f4")
     frozen.flags.writeable = False
+    shapes = r"out has shape \(3, 3\) but the result has \(4, 3\)"
     for out, error, match in (
-        (
-            np.ones((3, 3), "f4"),
-            errors.ShapeError,
-            r"out has shape \(3, 3\) but the result has \(4, 3\)",
-        ),
+        (np.ones((3, 3), "f4"), errors.ShapeError, shapes),
         (np.ones(3, "f4"), errors.ShapeError, r"but the result has \(4, 3\)"),
         (np.ones((4, 3)), errors.ArgumentError, "of float32"),
         (np.ones((3, 4), "f4").T, errors.ArgumentError, "C-ordered"),
@@ -236,16 +235,14 @@ def test_an_array_that_cannot_take_the_answer():
         (X, errors.ArgumentError, "out must not share memory"),
         ([[0] * 3] * 4, errors.ArgumentTypeError, "out must be an ndarray"),
     ):
-        with pytest.raises(error, match=match):
-            run(X, out=out)
+        raises(error, match, run, X, out=out)
     np.testing.assert_array_equal(X, 1)
 
 
 @pytest.mark.parametrize("shape", [(49,), (3, 49), (2, 3, 50), ()])
 def test_a_compiled_network_refuses_what_does_not_fit(shape):
     run = gbdnn.compile(network(MIXED))
-    with pytest.raises(errors.ShapeError, match=r"\(inputs, 50\), or \(50,\) for one input"):
-        run(np.zeros(shape))
+    raises(errors.ShapeError, r"\(inputs, 50\), or \(50,\) for one input", run, np.zeros(shape))
 
 
 @pytest.mark.frameworks
@@ -276,12 +273,10 @@ def test_a_compiled_network_takes_the_features_of_infer(engine, tmp_path):
         Y = gbdnn.infer([W], given, bias=-0.25)
         np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), expected[0])
     for call in (run, lambda X: gbdnn.infer([W], X)):
-        with pytest.raises(errors.ArgumentTypeError, match="features"):
-            call(tensor.requires_grad_())
+        raises(errors.ArgumentTypeError, "features", call, tensor.requires_grad_())
     with pytest.raises(errors.ArgumentTypeError, match="bias must be an array of numbers"):
         gbdnn.Layer(W, bias=torch.ones(2, requires_grad=True))
-    with pytest.raises(errors.ArgumentTypeError, match=r"pass \[X\]"):
-        gbdnn.infer_batches([W], X)
+    raises(errors.ArgumentTypeError, r"pass \[X\]", gbdnn.infer_batches, [W], X)
 
 
 @pytest.mark.frameworks
@@ -306,21 +301,18 @@ def test_errors_name_what_converts_a_model(tmp_path):
             lambda given: gbdnn.infer_to_store(given, X, tmp_path / "Y"),
             lambda given: gbdnn.graph.infer(given, X, np.eye(20)),
         ):  # fmt: skip
-            with pytest.raises(errors.ArgumentTypeError, match=remedy):
-                call(given)
+            raises(errors.ArgumentTypeError, remedy, call, given)
 
 
 def test_a_network_without_layers_is_not_compiled():
-    with pytest.raises(errors.ArgumentTypeError, match="without layers"):
-        gbdnn.compile([])
+    raises(errors.ArgumentTypeError, "without layers", gbdnn.compile, [])
 
 
 def deep():
     """A network of 40 layers in which inputs live, and sums are not exact."""
     random = np.random.default_rng(3)
-    layers = [
-        (random.random((48, 48)) < 0.3) * random.normal(0.02, 0.37, (48, 48)) for _ in range(40)
-    ]
+    n = 48, 48
+    layers = [(random.random(n) < 0.3) * random.normal(0.02, 0.37, n) for _ in range(40)]
     return gbdnn.Network([gbdnn.Layer(W, clip=4.0, dtype="FP32") for W in layers])
 
 

@@ -8,12 +8,14 @@ import weakref
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from conftest import network
-from oracles import case
-from patches import divided, eager, narrow, reordered
+from oracles import case, dense_layer
+from patches import divided, eager, narrow, regrouped, reordered
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.engine.graphblas_run import GraphBlasRun
 from gbdnn.engine.sizes import layer_bytes
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
@@ -76,8 +78,7 @@ def test_an_error_of_the_reader_reaches_the_caller():
         return net[k]
 
     streamed = gbdnn.Network.lazy([layer.info for layer in net], read)
-    with pytest.raises(OSError, match="the disk is gone"):
-        gbdnn.infer(streamed, CASE.X, memory=room_for(net, 2))
+    raises(OSError, "the disk is gone", gbdnn.infer, streamed, CASE.X, memory=room_for(net, 2))
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 
 
@@ -116,9 +117,8 @@ def test_the_advice_for_an_input_too_large_for_the_memory(memory, inputs):
     W, X = np.ones((4, 3000), "f4"), np.eye(40, 4, dtype="f4")[-inputs:]
     X[-1] = 1
     layers = [W, W.T[:, :2], np.ones((2, 3500), "f4")]
-    assert "refuses inputs with more than" in repr(
-        gbdnn.plan(layers, X, engine="sparse", memory=memory)
-    )
+    plan = gbdnn.plan(layers, X, engine="sparse", memory=memory)
+    assert "refuses inputs with more than" in repr(plan)
     with pytest.raises(errors.ArgumentError, match="one input does not fit at layer 0") as told:
         gbdnn.infer(layers, X, engine="sparse", memory=memory)
     needed = int(re.search(r"pass memory=(\d+) or more", str(told.value))[1])
@@ -137,8 +137,7 @@ def test_layers_too_wide_for_blocks_take_the_sparse_kernel():
     net = gbdnn.Network([gbdnn.Layer(W, copy=False)] * 3)
     Y = gbdnn.infer(net, X, memory=16 << 20)
     assert [a.tolist() for a in Y.to_coo()] == [[0, 1], [10, 2], [0.125, 0.125]]
-    with pytest.raises(errors.ArgumentError, match="too small"):
-        gbdnn.infer(net, X, memory=16 << 20, engine="fused")
+    raises(errors.ArgumentError, "too small", gbdnn.infer, net, X, memory=16 << 20, engine="fused")
 
 
 @pytest.mark.parametrize("nthreads", [1, 3, 8])
@@ -154,11 +153,57 @@ def test_survivors_are_pooled(nthreads, monkeypatch):
     assert table["blocks"][-1] <= 40 / 16 + 2 * nthreads
 
 
+def test_survivors_of_large_features_stay_checked(monkeypatch):
+    """They share a block with others; the sum overflows in a later window."""
+    narrow(monkeypatch)
+    W, X = 1e5 * np.eye(4, dtype="f4"), np.ones((64, 4), "f4")
+    X[::2], X[1] = 0, 1e9
+    with pytest.raises(errors.NonFiniteError, match="layer 5"):
+        gbdnn.infer([W] * 6, X, engine="fused", nthreads=1, deduplicate=False)
+
+
+@pytest.mark.parametrize(
+    ("engine", "form"),
+    [("full", np.asarray), ("sparse", lambda X: gb.Matrix.from_dense(X, missing_value=0))],
+)
+def test_rows_that_were_not_read_are_read_later(engine, form, monkeypatch):
+    narrow(monkeypatch)
+    divided(monkeypatch)
+    starts, step = [], GraphBlasRun.step
+
+    def noted(run, loaded, rows, *given, **options):
+        starts.append((rows.k, rows.start))
+        return step(run, loaded, rows, *given, **options)
+
+    monkeypatch.setattr(GraphBlasRun, "step", noted)
+    some = case(0, sizes=(48,) * 4, inputs=1500, density=0.1, bias="zero")
+    options = {"engine": engine, "memory": 60_000, "deduplicate": True, "nthreads": 1}
+    Y = gbdnn.infer(network(some.layers), form(some.X.astype("f4")), **options)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), some.Y)
+    assert any(k == 0 and start > 0 for k, start in starts)
+
+
+def test_statistics_of_layers_that_threads_share(monkeypatch, on):
+    """A window of several layers, for the few inputs that are left."""
+    on("Zen 4, 2 cores")
+    regrouped(monkeypatch)
+    divided(monkeypatch)
+    some, records = case(0, sizes=(40,) * 13, inputs=20, bias="zero", exact=False), []
+    Y = np.zeros((400, 40), "f4")
+    Y[::20] = some.X
+    options = {"engine": "fused", "deduplicate": False, "nthreads": 2}
+    gbdnn.infer(network(some.layers), Y, callback=records.append, **options)
+    table = gbdnn.per_layer(records, 12)
+    for k, layer in enumerate(some.layers):
+        Y = dense_layer(layer, Y)
+        assert table["alive"][k] == np.count_nonzero(Y.any(axis=1))
+        assert table["entries"][k] == np.count_nonzero(Y)
+
+
 # Errors
 
 
 def test_records_of_more_layers_than_given():
     stats = []
     gbdnn.infer([np.eye(2)] * 2, np.eye(2), callback=stats.append)
-    with pytest.raises(errors.ArgumentError, match="layer"):
-        gbdnn.per_layer(stats, layers=1)
+    raises(errors.ArgumentError, "layer", gbdnn.per_layer, stats, layers=1)

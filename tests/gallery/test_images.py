@@ -5,6 +5,7 @@ The oracle writes the Fourier series of the images side by side as sums, one mat
 
 import numpy as np
 import pytest
+from calls import raises
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.gallery import digits, features_from_images
@@ -159,16 +160,14 @@ def test_a_seventh_of_the_digits_is_ink(neurons):
     ],
 )
 def test_images_that_are_none(images, error, message):
-    with pytest.raises(error, match=message):
-        features_from_images(images)
+    raises(error, message, features_from_images, images)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_pixel_that_is_no_number(value):
     images = digits()[:4]
     images[2, 5, 6] = value
-    with pytest.raises(ArgumentError, match=f"image 2 has {value} at row 5, column 6"):
-        features_from_images(images)
+    raises(ArgumentError, f"image 2 has {value} at row 5, column 6", features_from_images, images)
 
 
 @pytest.mark.parametrize(
@@ -181,15 +180,13 @@ def test_a_pixel_that_is_no_number(value):
     ],
 )
 def test_bad_arguments(options, error, message):
-    with pytest.raises(error, match=message):
-        features_from_images(digits()[:10], **options)
+    raises(error, message, features_from_images, digits()[:10], **options)
 
 
 @pytest.mark.slow
 def test_the_official_images(data):
-    official = read_features(
-        data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv", ncols=1024
-    )
+    file = data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv"
+    official = read_features(file, ncols=1024)
     assert (official.shape, official.nvals) == ((1200, 1024), 122_713)
     here = features_from_images(read_idx(data / "mnist" / "train-images-idx3-ubyte.gz"))
     assert here.nvals == 6_374_505  # the entries of the official file

@@ -161,6 +161,18 @@ def test_drawn_calls(count, tmp_path):
     assert sum(drawn_call(seed, tmp_path) for seed in range(first, first + count)) > count / 5
 
 
+def test_a_node_of_many_edges_starts_at_its_own_row(monkeypatch):
+    """Of Y V, to which its neighbours are added."""
+    monkeypatch.setattr(gather, "HEAVY", 8)
+    monkeypatch.setattr(gather, "SHARE", 4)
+    rng, A = np.random.default_rng(0), np.eye(30)
+    A[17] = 1
+    X, W, V = (weights(rng, shape, 1.0) for shape in ((30, 5), (5, 5), (5, 5)))
+    Y = graph.infer([graph.Convolution(W, self_weights=V)], X, A, engine="fused")
+    expected = oracle.convolved(A, X, W, V=V)
+    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
+
+
 def test_some_nodes_look_at_what_they_read_alone():
     A = gb.Matrix.from_coo([0, 1, 2], [1, 2, 2], [1.0, np.inf, 1.0])
     X = np.array([[1.0], [2.0], [np.nan]])
@@ -194,10 +206,8 @@ def test_a_network_and_bare_matrices():
 @pytest.mark.parametrize("shape", [(0, 2, 3), (3, 0, 2), (3, 2, 0), (1, 1, 1)])
 def test_nothing(shape, engine):
     nodes, before, after = shape
-    layers = [
-        graph.Convolution(np.ones((before, after)), 1.0, self_weights=np.ones((before, after)))
-    ]
-    Y = graph.infer(layers, np.ones((nodes, before)), gb.Matrix(float, nodes, nodes), engine=engine)
+    W, X, A = np.ones((before, after)), np.ones((nodes, before)), gb.Matrix(float, nodes, nodes)
+    Y = graph.infer([graph.Convolution(W, 1.0, self_weights=W)], X, A, engine=engine)
     assert Y.shape == (nodes, after)
     assert (Y.to_dense(fill_value=0) == 1 + before).all()
 
@@ -209,10 +219,9 @@ def test_overflow_names_the_layer(engine, width, density):
     big[:, : 1 + int(3 * density)] = 1e30
     back = np.ones((4 * width, 4), np.float32)
     A, X = np.ones((3, 3)), np.ones((3, 4), np.float32)
+    layers = [gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)]
     with pytest.raises(errors.NonFiniteError, match="layer 2: Y W"):
-        graph.infer(
-            [gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)], X, A, engine=engine
-        )
+        graph.infer(layers, X, A, engine=engine)
 
 
 def test_errors():

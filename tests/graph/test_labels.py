@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from calls import raises
 
 from gbdnn import errors, graph
 
@@ -30,8 +31,7 @@ def test_a_networkx_graph_is_taken_by_normalized_alone():
         lambda: graph.propagate(PATH, np.ones((3, 1))),
         lambda: graph.infer([np.eye(1)], np.ones((3, 1)), PATH),
     ):
-        with pytest.raises(errors.ArgumentTypeError, match=r"A is a networkx graph; pass .*\.T"):
-            call()
+        raises(errors.ArgumentTypeError, r"A is a networkx graph; pass .*\.T", call)
     A = networkx.to_scipy_sparse_array(PATH).T  # as the error says
     np.testing.assert_array_equal(graph.propagate(A, _features("abc").to_numpy()).ravel(), BELOW)
 
@@ -55,8 +55,7 @@ def test_labels_that_repeat_are_refused():
         lambda: graph.spmm(A, f),
         lambda: graph.infer([np.eye(1)], f, same, nodes=["a"]),
     ):
-        with pytest.raises(errors.ArgumentError, match=r"labels of .* unique, but 'a' repeats"):
-            call()
+        raises(errors.ArgumentError, r"labels of .* unique, but 'a' repeats", call)
 
 
 def test_weights_of_convolutions_are_aligned():
@@ -64,9 +63,8 @@ def test_weights_of_convolutions_are_aligned():
     V = pandas.DataFrame([[1.0, 10], [2, 20]], index=["u", "v"], columns=["p", "q"])
     bias = pandas.Series([0.5, 0.25], index=["p", "q"])
     expected = np.maximum(BEFORE @ (X.to_numpy() @ V.to_numpy()) + X @ V + bias, 0)
-    convolution = graph.Convolution(
-        V, bias[::-1], self_weights=V.loc[["v", "u"], ["q", "p"]], dtype="FP64"
-    )
+    turned = V.loc[["v", "u"], ["q", "p"]]
+    convolution = graph.Convolution(V, bias[::-1], self_weights=turned, dtype="FP64")
     Y = graph.infer([convolution], X, BEFORE).to_dense(fill_value=0)
     np.testing.assert_array_equal(Y, expected)
     W = pandas.DataFrame([[1.0], [3.0]], index=["p", "q"])
@@ -128,15 +126,13 @@ def test_labelled_features_need_a_graph_with_labels(made, order):
             graph.propagate(matrix, f)
         with pytest.raises(errors.ArgumentError, match=r"nodes of A \(without labels\); reindex"):
             graph.infer([np.eye(1)], f, matrix)
-        with pytest.raises(errors.ArgumentError, match=r"columns of A \(without labels\)"):
-            graph.spmm(matrix, f)
+        raises(errors.ArgumentError, r"columns of A \(without labels\)", graph.spmm, matrix, f)
 
 
 def test_rows_and_columns_with_different_labels_are_refused():
     A = pandas.DataFrame(np.eye(3), index=list("abc"), columns=list("abd"))
     for call in (graph.normalized, lambda A: graph.propagate(A, np.ones((3, 1)))):
-        with pytest.raises(errors.ArgumentError, match="labels of the columns differ from those"):
-            call(A)
+        raises(errors.ArgumentError, "labels of the columns differ from those", call, A)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +165,7 @@ def test_nodes_are_chosen_by_label(nodes):
     ],
 )
 def test_nodes_that_the_graph_does_not_have(nodes, error, message):
-    with pytest.raises(error, match=message):
-        graph.infer([np.eye(1)], _features("abc"), LABELLED, nodes=nodes)
+    raises(error, message, graph.infer, [np.eye(1)], _features("abc"), LABELLED, nodes=nodes)
 
 
 def test_nodes_that_are_tuples():
@@ -186,8 +181,7 @@ def test_nodes_that_are_tuples():
 def test_the_error_names_the_edge_without_a_number(value):
     G = networkx.Graph([("a", "b")])
     G.add_edge("b", "c", weight=value)
-    with pytest.raises(errors.ArgumentTypeError, match=r"of edge \('b', 'c', .*\) is not a"):
-        graph.normalized(G)
+    raises(errors.ArgumentTypeError, r"of edge \('b', 'c', .*\) is not a", graph.normalized, G)
 
 
 def test_weights_can_be_ignored_or_another_attribute():

@@ -2,6 +2,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 
 from gbdnn import errors, graph
 from gbdnn.graph import features
@@ -42,10 +43,8 @@ def test_a_sparse_times_a_dense_matrix(engine, nthreads, dtypes):
 def test_errors_of_a_product(engine):
     A = np.ones((3, 2))
     for Y in (np.ones((3, 2)), gb.Matrix.from_dense(np.ones((3, 2)))):
-        with pytest.raises(errors.ShapeError, match="A is 3 x 2 but Y is 3 x 2"):
-            graph.spmm(A, Y)
-    with pytest.raises(errors.ShapeError, match="Y must have two dimensions"):
-        graph.spmm(A, np.ones(2))
+        raises(errors.ShapeError, "A is 3 x 2 but Y is 3 x 2", graph.spmm, A, Y)
+    raises(errors.ShapeError, "Y must have two dimensions", graph.spmm, A, np.ones(2))
     with pytest.raises(errors.ArgumentError, match="Y: features: contains nan"):
         graph.spmm(A, np.full((2, 1), np.nan))
     with pytest.raises(errors.NonFiniteError, match="A Y overflows float32"):
@@ -73,8 +72,7 @@ def test_nothing(shape, engine):
 def test_errors(engine, monkeypatch):
     X, A = np.ones((3, 2)), np.eye(3)
     monkeypatch.setattr(features, "_AT_ONCE", 2)
-    with pytest.raises(errors.ShapeError, match="A must be square, not 3 x 2"):
-        graph.propagate(X, X)
+    raises(errors.ShapeError, "A must be square, not 3 x 2", graph.propagate, X, X)
     with pytest.raises(errors.ShapeError, match="the features are 2 x 3 but A, 3 x 3, has 3 nodes"):
         graph.propagate(A, X.T)
     for bad in (np.nan, np.inf):
@@ -97,5 +95,4 @@ def test_a_vector_is_one_feature():
     Y = graph.infer([np.array([[2.0, 1.0]])], v, A)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0)[:, 0], [0, 10, 0, 14])
     for few in (v[:3], v[:3].new()):
-        with pytest.raises(errors.ShapeError, match="features are 3 x 1 but A, 4 x 4"):
-            graph.propagate(A, few)
+        raises(errors.ShapeError, "features are 3 x 1 but A, 4 x 4", graph.propagate, A, few)

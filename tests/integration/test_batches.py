@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from calls import raises
 from conftest import network
 from oracles import case
 
@@ -17,10 +18,8 @@ def test_mistakes_at_once(tmp_path):
     gbdnn.io.write_features([np.eye(2)], tmp_path)
     with pytest.raises(TypeError, match=r"pass X\.batches\(inputs\)"):
         gbdnn.infer_batches([np.eye(2)], gbdnn.io.open_features(tmp_path))
-    with pytest.raises(errors.ShapeError, match="layer 1"):
-        gbdnn.infer_batches([np.eye(2), np.eye(3)], [])
-    with pytest.raises(TypeError, match="batches must be an iterable"):
-        gbdnn.infer_batches([np.eye(2)], 5)
+    raises(errors.ShapeError, "layer 1", gbdnn.infer_batches, [np.eye(2), np.eye(3)], [])
+    raises(TypeError, "batches must be an iterable", gbdnn.infer_batches, [np.eye(2)], 5)
     with pytest.raises(TypeError, match="cannot be combined with a Network"):
         gbdnn.infer_batches(network(CASE.layers), [], bias=1.0)
 

@@ -14,6 +14,7 @@ from gbdnn.training import EpochRecord
 
 NET = gbdnn.Network([np.eye(2)])
 EYE = gb.Matrix.from_dense(np.eye(2), missing_value=0)
+RECORD = EpochRecord(0, 1, 1, 1, 1, 1, 1, 1)
 CALLS = [  # the module that cannot be imported, the extra, and a call with a path
     ("scipy.sparse", "files", lambda _: io.to_scipy(NET)),
     ("torch", "torch", lambda _: io.to_torch(NET)),
@@ -23,11 +24,7 @@ CALLS = [  # the module that cannot be imported, the extra, and a call with a pa
     ("safetensors", "store", lambda path: gbdnn.save(NET, path / "net")),
     ("safetensors", "store", lambda path: gbdnn.load(path / "store")),
     ("xxhash", "store", lambda path: gbdnn.save(NET, path / "net")),
-    (
-        "matplotlib.figure",
-        "plots",
-        lambda _: gbdnn.viz.plot_history([EpochRecord(0, 1, 1, 1, 1, 1, 1, 1)]),
-    ),
+    ("matplotlib.figure", "plots", lambda _: gbdnn.viz.plot_history([RECORD])),
     ("mpi4py.MPI", "mpi", lambda _: gbdnn.distributed.pipeline([np.eye(2)], np.eye(2))),
     ("sklearn.datasets", "sklearn", lambda _: gallery.digits()),
 ]

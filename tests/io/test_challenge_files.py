@@ -7,6 +7,7 @@ import re
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -198,8 +199,7 @@ def test_a_long_file(file, monkeypatch):
     lines = file.read_bytes().splitlines(keepends=True)
     lines[n - 9] = b"1\tx\t1\n"
     file.write_bytes(b"".join(lines))
-    with pytest.raises(FormatError, match=rf"some\.tsv, line {n - 8}: the column 'x'"):
-        read_features(file)
+    raises(FormatError, rf"some\.tsv, line {n - 8}: the column 'x'", read_features, file)
 
 
 @pytest.mark.parametrize(
@@ -212,15 +212,13 @@ def test_a_long_file(file, monkeypatch):
 def test_index_past_the_shape(file, shape, message):
     file.write_text("1\t4\t1\n3\t1\t1\n1\t5\t1\n")
     assert read_features(file, nrows=3, ncols=5).shape == (3, 5)
-    with pytest.raises(FormatError, match=rf"some\.tsv, {message}"):
-        read_features(file, **shape)
+    raises(FormatError, rf"some\.tsv, {message}", read_features, file, **shape)
 
 
 @pytest.mark.parametrize("end", ["2\t1\t6.25e-0", "2\t1", "2", "2\t1\t6.25e-02\r"])
 def test_truncated_in_a_line(file, end):
     file.write_text("1\t1\t6.25e-02\n" + end, newline="")
-    with pytest.raises(FormatError, match=r"some\.tsv: the file ends inside line 2"):
-        read_features(file)
+    raises(FormatError, r"some\.tsv: the file ends inside line 2", read_features, file)
 
 
 # --- the readers agree with a line parser that shares nothing with them
@@ -309,8 +307,7 @@ def test_categories_are_1_based_in_the_file(file):
 )
 def test_bad_categories(file, text, message):
     file.write_text(text)
-    with pytest.raises(FormatError, match=r"some\.tsv" + message):
-        read_categories(file)
+    raises(FormatError, r"some\.tsv" + message, read_categories, file)
 
 
 @pytest.mark.parametrize(
@@ -322,8 +319,7 @@ def test_bad_categories(file, text, message):
     ],
 )  # fmt: skip
 def test_write_bad_categories(file, rows, kind, message):
-    with pytest.raises(kind, match=message):
-        write_categories(rows, file)
+    raises(kind, message, write_categories, rows, file)
     assert not file.exists()
 
 
@@ -349,8 +345,7 @@ def test_find_layers(tmp_path, folder, ending):
     with pytest.raises(MissingFileError, match=r"n64-l13\.tsv \(or \.gz\) is missing; .* 12 lay"):
         find_layers(tmp_path, 64, 13)
     paths[1].unlink()
-    with pytest.raises(MissingFileError, match=r"n64-l2\.tsv \(or \.gz\) is missing"):
-        find_layers(tmp_path, 64)
+    raises(MissingFileError, r"n64-l2\.tsv \(or \.gz\) is missing", find_layers, tmp_path, 64)
 
 
 @pytest.mark.parametrize(
@@ -367,12 +362,9 @@ def test_find_other_files(tmp_path, find, name, message):
     path, more = put(tmp_path / name), (120,) if find is find_categories else ()
     found = find(tmp_path, 64, *more)
     assert found == ([path] if find is find_layers else path)
-    with pytest.raises(MissingFileError, match=message):
-        find(tmp_path, 128, *more)
-    with pytest.raises(MissingFileError, match="none: no such folder"):
-        find(tmp_path / "none", 64, *more)
-    with pytest.raises(MissingFileError, match="not a folder"):
-        find(path, 64, *more)
+    raises(MissingFileError, message, find, tmp_path, 128, *more)
+    raises(MissingFileError, "none: no such folder", find, tmp_path / "none", 64, *more)
+    raises(MissingFileError, "not a folder", find, path, 64, *more)
 
 
 def test_a_plain_layer_comes_before_a_compressed_one(tmp_path):

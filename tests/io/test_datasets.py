@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from calls import raises
 
 from gbdnn import io
 from gbdnn.errors import FormatError
@@ -79,12 +80,10 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
         "indices": np.arange(2), "indptr": np.arange(3),
     }  # fmt: skip
     np.savez(tmp_path / "x.npz", **eye)
-    np.testing.assert_array_equal(
-        io.read_features(tmp_path / "x.npz").to_dense(fill_value=0), np.eye(2)
-    )
+    found = io.read_features(tmp_path / "x.npz").to_dense(fill_value=0)
+    np.testing.assert_array_equal(found, np.eye(2))
     np.savez(tmp_path / "x.npz", **{k: v for k, v in (eye | change).items() if v is not None})
-    with pytest.raises(FormatError, match=rf"x\.npz: .*{fault}"):
-        io.read_features(tmp_path / "x.npz")
+    raises(FormatError, rf"x\.npz: .*{fault}", io.read_features, tmp_path / "x.npz")
 
 
 @pytest.mark.parametrize(
@@ -108,8 +107,7 @@ def test_damaged_arrays(tmp_path, data, fault, ending):
         archive(path, x=data)
     else:
         pytest.skip("of .npy alone")
-    with pytest.raises(FormatError, match=rf"x\.{ending}: .*{fault}"):
-        io.read_features(path)
+    raises(FormatError, rf"x\.{ending}: .*{fault}", io.read_features, path)
 
 
 @pytest.mark.parametrize("save", [np.save, np.savez, np.savez_compressed, "scipy"])
@@ -129,8 +127,7 @@ def test_bytes_that_nobody_reads(tmp_path, save):
             assert io.read_features(path).shape == A.shape
             continue
         for read in (io.read_features, io.read_labels):
-            with pytest.raises(FormatError, match=r"x.np[yz]: the file has bytes (after|before)"):
-                read(path)
+            raises(FormatError, r"x.np[yz]: the file has bytes (after|before)", read, path)
 
 
 def test_damaged_archives(tmp_path):
@@ -139,23 +136,20 @@ def test_damaged_archives(tmp_path):
     whole = path.read_bytes()
     at = whole.index(A.tobytes())
     path.write_bytes(whole[: at + 4] + b"\1" + whole[at + 5 :])
-    with pytest.raises(FormatError, match="CRC-32"):
-        io.read_features(path)
+    raises(FormatError, "CRC-32", io.read_features, path)
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
         with pytest.raises(FormatError):
             io.read_features(path)
     archive(path)
-    with pytest.raises(FormatError, match="contains 0 arrays"):
-        io.read_features(path)
+    raises(FormatError, "contains 0 arrays", io.read_features, path)
 
 
 def test_what_is_none_of_the_other_formats_is_tab_separated(tmp_path):
     (tmp_path / "features").write_text("1\t2\t0.5\n")
     assert io.read_features(tmp_path / "features", nrows=3, ncols=4).shape == (3, 4)
     (tmp_path / "images-idx3").write_text("1\t2\t0.5\n")
-    with pytest.raises(FormatError, match="not an IDX file"):
-        io.read_features(tmp_path / "images-idx3")
+    raises(FormatError, "not an IDX file", io.read_features, tmp_path / "images-idx3")
 
 
 @pytest.mark.parametrize(
@@ -170,5 +164,4 @@ def test_what_is_none_of_the_other_formats_is_tab_separated(tmp_path):
 def test_damaged_labels(tmp_path, text, fault):
     path = tmp_path / ("y.npy" if text.startswith(b"\x93") else "y.txt")
     path.write_bytes(text)
-    with pytest.raises(FormatError, match=fault):
-        io.read_labels(path)
+    raises(FormatError, fault, io.read_labels, path)

@@ -23,11 +23,8 @@ def write(folder, **files):
         (folder / f"{name}.mtx").write_text(text)
 
 
-def weights(folder):
-    return [
-        layer.weights.to_dense(fill_value=0).tolist()
-        for layer in gbdnn.load(folder, "matrix-market")
-    ]
+def weights(net):
+    return [layer.weights.to_dense(fill_value=0).tolist() for layer in net]
 
 
 def refused(error, match, paths, **options):
@@ -98,13 +95,12 @@ def test_files_of_every_kind(tmp_path):
     write(tmp_path, w1=f"{HEAD} coordinate pattern symmetric\n2 2 2\n1 1\n2 1\n",
         w2=f"{HEAD} coordinate integer general\n2 3 2\n1 1 -4\n2 3 5\n",
         w3=f"{HEAD} coordinate integer general\n3 1 1\n3 1 7\n")  # fmt: skip
-    (tmp_path / "w4.mtx.gz").write_bytes(
-        gzip.compress(f"{HEAD} array real general\n1 2\n0.5\n0\n".encode())
-    )
+    packed = gzip.compress(f"{HEAD} array real general\n1 2\n0.5\n0\n".encode())
+    (tmp_path / "w4.mtx.gz").write_bytes(packed)
     write(tmp_path, **{"w4-bias": f"{HEAD} array real general\n2 1\n0.25\n-1\n"})
     net = gbdnn.load(tmp_path, "matrix-market", dtype="FP32")
     expected = [[[1, 1], [1, 0]], [[-4, 0, 0], [0, 0, 5]], [[0], [0], [7]], [[0.5, 0]]]
-    assert [layer.weights.to_dense(fill_value=0).tolist() for layer in net] == expected
+    assert weights(net) == expected
     assert [np.ndim(layer.bias) for layer in net] == [0, 0, 0, 1]
     assert net[3].bias.tolist() == [0.25, -1]
 
@@ -118,7 +114,8 @@ def test_blanks_and_line_ends(tmp_path):
         text.replace("%%MatrixMarket", "%%MATRIXMARKET").replace("\n2 3 -", "\n% b\n2 3 -"),
     ):  # fmt: skip
         (tmp_path / "w1.mtx").write_bytes(other.encode())
-        assert weights(tmp_path) == [[[0.5, 0, 0], [0, 0, -0.1]]], other
+        found = weights(gbdnn.load(tmp_path, "matrix-market"))
+        assert found == [[[0.5, 0, 0], [0, 0, -0.1]]], other
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(2**24, "FP32"), (2**24 + 1, "FP64")])

@@ -4,6 +4,7 @@ import graphblas as gb
 import numpy as np
 import onnx
 import pytest
+from calls import raises
 from hypothesis import given, settings
 from networks import drawn
 from onnx import TensorProto, helper, numpy_helper
@@ -182,9 +183,8 @@ def test_sparse_initialisers(tmp_path, two, transposed):
     kept = [sparse_tensor(thin.T if transposed else thin, two)]
     nodes = [gemm("x", "y", transB=int(transposed), alpha=0.5)]
     net = gbdnn.load(model(tmp_path / "net.onnx", nodes, sparse=kept, b=b), "onnx")
-    assert net.isequal(
-        gbdnn.Network([gbdnn.Layer(thin / 2, b, activation="identity", dtype="FP32")])
-    )
+    expected = gbdnn.Layer(thin / 2, b, activation="identity", dtype="FP32")
+    assert net.isequal(gbdnn.Network([expected]))
 
 
 def with_external_weights(path, **entries):
@@ -260,12 +260,9 @@ def test_writing(tmp_path):
     gbdnn.save(harmless, path, "onnx", replace=True)
     assert path.read_bytes() == before
     bad = gbdnn.Network([gbdnn.Layer(W), gbdnn.Layer(V, 0.5, bias_rule="entries")])
-    with pytest.raises(
-        errors.ArgumentError, match="layer 1: the format cannot store the bias rule 'entries'"
-    ):
-        gbdnn.save(bad, path, replace=True)
-    with pytest.raises(errors.ArgumentError, match="without layers"):
-        gbdnn.save(gbdnn.Network([]), path, replace=True)
+    message = "layer 1: the format cannot store the bias rule 'entries'"
+    for net, match in ((bad, message), (gbdnn.Network([]), "without layers")):
+        raises(errors.ArgumentError, match, gbdnn.save, net, path, replace=True)
     assert path.read_bytes() == before
 
 
@@ -483,9 +480,8 @@ def test_inputs_of_several_dimensions_are_shifted_before_they_are_flat(tmp_path,
     nodes = [("Sub", ["x", "u"], ["h"]), ("Flatten", ["h"], ["g"]), gemm("g", "y")]
     file = model(tmp_path / "net.onnx", nodes, u=mean, W=W[:4], b=b)
     written = onnx.load(file)
-    written.graph.input[0].CopyFrom(
-        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1, 2, 2])
-    )
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 2, 2])
+    written.graph.input[0].CopyFrom(info)
     onnx.save(written, file)
     X = RANDOM.integers(-8, 9, (1, 1, 2, 2)).astype(np.float32) / 4
     (expected,) = ReferenceEvaluator(str(file)).run(None, {"x": X})
@@ -495,13 +491,9 @@ def test_inputs_of_several_dimensions_are_shifted_before_they_are_flat(tmp_path,
 
 def test_weights_of_eight_bits(tmp_path):
     """Their values are constants; operator sets before 19 mean the same."""
-    nodes = [
-        helper.make_node("DequantizeLinear", ["Q", "scale", "zero"], ["W"], axis=1),
-        gemm("x", "y"),
-    ]
-    Q, scale, zero = (
-        RANDOM.integers(-9, 9, (5, 4)).astype("i1"), b + 2, np.array([1, 0, 2, 0], "i1"),
-    )  # fmt: skip
+    scaled = helper.make_node("DequantizeLinear", ["Q", "scale", "zero"], ["W"], axis=1)
+    Q, scale = RANDOM.integers(-9, 9, (5, 4)).astype("i1"), b + 2
+    nodes, zero = [scaled, gemm("x", "y")], np.array([1, 0, 2, 0], "i1")
     file = model(tmp_path / "net.onnx", nodes, Q=Q, scale=scale, zero=zero, b=b)
     expected = (Q.astype("f4") - zero) * scale
     np.testing.assert_allclose(gbdnn.load(file, "onnx")[0].weights.to_dense(fill_value=0), expected)

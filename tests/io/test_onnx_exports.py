@@ -143,9 +143,8 @@ def test_pytorch(tmp_path, name, dynamo):
                 each.running_var.uniform_(0.5, 2)
     path = tmp_path / "net.onnx"
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    torch.onnx.export(
-        module.eval(), (torch.from_numpy(X),), str(path), dynamo=dynamo, verbose=False
-    )
+    given = module.eval(), (torch.from_numpy(X),), str(path)
+    torch.onnx.export(*given, dynamo=dynamo, verbose=False)
     if operator in (None, "Softmax", "Sigmoid"):
         require_read(path, operator)
     else:
@@ -169,9 +168,8 @@ def test_a_view_of_the_shape_of_the_input(tmp_path):
     module, X = Viewed(), torch.rand((5, 2, 3), generator=torch.Generator().manual_seed(0))
     file = tmp_path / "net.onnx"
     with warnings.catch_warnings(action="ignore"):
-        torch.onnx.export(
-            module, (X,), file, dynamo=False, input_names=["x"], dynamic_axes={"x": [0]}
-        )
+        options = {"input_names": ["x"], "dynamic_axes": {"x": [0]}}
+        torch.onnx.export(module, (X,), file, dynamo=False, **options)
     Y = gbdnn.infer(gbdnn.load(file, "onnx"), X.reshape(5, 6)).to_dense(fill_value=0)
     np.testing.assert_allclose(Y, module(X).detach(), rtol=1e-5, atol=1e-6)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from calls import raises
 
 import gbdnn
 from gbdnn import io
@@ -50,10 +51,8 @@ def test_only_regular_files_are_read(tmp_path, name):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "endless").symlink_to("/dev/zero")
     for file in ("fifo", "endless"):
-        with pytest.raises(FormatError, match=f"{file} is not a regular file"):
-            read(tmp_path / file)
-    with pytest.raises(FormatError, match="is a folder, not a file"):
-        read(tmp_path)
+        raises(FormatError, f"{file} is not a regular file", read, tmp_path / file)
+    raises(FormatError, "is a folder, not a file", read, tmp_path)
     for missing in ("nothing", "x" * 300, "a\0b"):
         with pytest.raises(MissingFileError):
             read(tmp_path / missing)
@@ -87,8 +86,7 @@ def test_damaged_onnx(tmp_path):
     data = path.read_bytes()
     for bad in (data[: len(data) // 2], b"\x80\x02" + data, bytes(100)):
         path.write_bytes(bad)
-        with pytest.raises(FormatError, match=r"net\.onnx: is not a valid ONNX model"):
-            gbdnn.load(path, "onnx")
+        raises(FormatError, r"net\.onnx: is not a valid ONNX model", gbdnn.load, path, "onnx")
 
 
 EYE = gbdnn.Network([gbdnn.Layer(np.eye(4), -0.5)])
@@ -124,8 +122,7 @@ def test_a_fault_in_gbdnn_is_not_a_damaged_file(tmp_path, monkeypatch, package, 
         raise TypeError("a fault of gbdnn")
 
     monkeypatch.setattr(f"gbdnn.{inner}", wrong)
-    with pytest.raises(TypeError, match=r"^a fault of gbdnn$"):
-        read(path)
+    raises(TypeError, r"^a fault of gbdnn$", read, path)
 
 
 # gzip
@@ -142,8 +139,7 @@ def damaged_streams():
 @pytest.mark.parametrize("name", ["idx", "tsv", "categories", "matrix-market"])
 def test_damaged_gzip(tmp_path, name, data):
     (tmp_path / "x.gz").write_bytes(data)
-    with pytest.raises(FormatError, match=r"x\.gz: the gzip stream is damaged"):
-        READERS[name](tmp_path / "x.gz")
+    raises(FormatError, r"x\.gz: the gzip stream is damaged", READERS[name], tmp_path / "x.gz")
 
 
 # Other files that are small on disk and large in memory
@@ -190,8 +186,7 @@ def test_files_that_are_not_what_their_names_say(tmp_path, kind, compressed):
     for name, read in readers.items():
         path = tmp_path / name
         path.write_bytes(gzip.compress(data) if compressed else data)
-        with pytest.raises(FormatError, match=rf"{name}: .*{words}"):
-            read(path)
+        raises(FormatError, rf"{name}: .*{words}", read, path)
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.CSV.gz", "x.parquet"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import errors, io
@@ -65,11 +66,9 @@ def test_a_writer_replaces_only_with_replace(tmp_path, name):
     else:
         path.write_bytes(b"precious")
     before = content(path)
-    with pytest.raises(errors.OutputError, match=r"pass replace=True to replace it$"):
-        write(path)
+    raises(errors.OutputError, r"pass replace=True to replace it$", write, path)
     assert content(path) == before
-    with pytest.raises(errors.ArgumentTypeError, match="replace must be True or False"):
-        write(path, replace="yes")
+    raises(errors.ArgumentTypeError, "replace must be True or False", write, path, replace="yes")
     write(path, replace=True)
     assert content(path) != before
     assert path.is_dir() == (name in FOLDERS)
@@ -94,8 +93,7 @@ def test_convert_replaces_only_with_replace(tmp_path, name):
     gbdnn.save(CHAIN, source)
     io.convert(source, path)
     before = content(path)
-    with pytest.raises(errors.OutputError, match=r"pass replace=True to replace it$"):
-        io.convert(source, path)
+    raises(errors.OutputError, r"pass replace=True to replace it$", io.convert, source, path)
     assert content(path) == before
     io.convert(source, path, replace=True)
 
@@ -120,6 +118,5 @@ def test_an_error_leaves_no_folder_of_files(tmp_path, form):
         return gbdnn.Layer(2 * np.eye(3), clip=32, bias_rule="entries")
 
     net = gbdnn.Network.lazy([layer(0).info] * 4, layer)
-    with pytest.raises(errors.ReadError, match="layer 2"):
-        gbdnn.save(net, tmp_path / "net", form, lossy=True)
+    raises(errors.ReadError, "layer 2", gbdnn.save, net, tmp_path / "net", form, lossy=True)
     assert not list(tmp_path.iterdir())

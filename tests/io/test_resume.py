@@ -6,6 +6,7 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import io
@@ -109,10 +110,8 @@ def test_a_damaged_part_is_computed_again(tmp_path, damage):
 def test_an_unfinished_store_cannot_be_read_or_replaced_by_save(tmp_path):
     stopped(tmp_path, 30)
     for read in (gbdnn.load, io.open_features):
-        with pytest.raises(MissingFileError, match="unfinished: 30 of 60 inputs; repeat the call"):
-            read(tmp_path)
-    with pytest.raises(OutputError, match="unfinished"):
-        gbdnn.save(NET, tmp_path)
+        raises(MissingFileError, "unfinished: 30 of 60 inputs; repeat the call", read, tmp_path)
+    raises(OutputError, "unfinished", gbdnn.save, NET, tmp_path)
     assert len(parts(tmp_path)) == 3
 
 
@@ -133,8 +132,7 @@ def test_a_different_run_is_refused_and_replace_discards_it(tmp_path, what, fini
         stopped(tmp_path, 30)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     other = OTHERS[what]
-    with pytest.raises(OutputError, match=f"{what}.*replace=True"):
-        counted(tmp_path, **other)
+    raises(OutputError, f"{what}.*replace=True", counted, tmp_path, **other)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     Y, done = counted(tmp_path, **other, replace=True)
     assert done == 0
@@ -144,15 +142,13 @@ def test_a_different_run_is_refused_and_replace_discards_it(tmp_path, what, fini
 
 def test_another_size_of_parts_is_refused(tmp_path):
     stopped(tmp_path, 30)
-    with pytest.raises(OutputError, match="its parts have 10 inputs, not 20"):
-        counted(tmp_path, batch_size=20)
+    raises(OutputError, "its parts have 10 inputs, not 20", counted, tmp_path, batch_size=20)
     assert counted(tmp_path, batch_size=10)[1] == 30
 
 
 def test_a_store_of_something_else_is_refused_and_replace_replaces_it_at_the_end(tmp_path):
     gbdnn.save(NET, tmp_path)
-    with pytest.raises(OutputError, match=r"contains a finished store; .*replace=True"):
-        counted(tmp_path)
+    raises(OutputError, r"contains a finished store; .*replace=True", counted, tmp_path)
     stopped(tmp_path, 30, replace=True)
     assert gbdnn.load(tmp_path).isequal(NET)
     Y, done = counted(tmp_path)  # the unfinished run is this one
@@ -254,5 +250,4 @@ def test_the_same_values_in_another_kind_of_matrix_are_other_features(tmp_path):
     sparse = pytest.importorskip("scipy.sparse").csr_array(X)
     stopped(tmp_path / "Y", 20)
     message = "different features: other values, dtype or kind of matrix"
-    with pytest.raises(OutputError, match=message):
-        gbdnn.infer_to_store(NET, sparse, tmp_path / "Y", batch_size=10)
+    raises(OutputError, message, gbdnn.infer_to_store, NET, sparse, tmp_path / "Y", batch_size=10)

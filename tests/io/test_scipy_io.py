@@ -19,9 +19,8 @@ W0 = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
 def test_round_trips_are_exact(tmp_path_factory, net):
     folder = tmp_path_factory.mktemp("net")
     gbdnn.save(net, folder, "matrix-market", lossy=True)
-    for layer, (W, b), read in zip(
-        net, io.to_scipy(net), gbdnn.load(folder, "matrix-market"), strict=True
-    ):
+    found = gbdnn.load(folder, "matrix-market")
+    for layer, (W, b), read in zip(net, io.to_scipy(net), found, strict=True):
         assert gbdnn.Layer(W, b, activation=layer.activation, clip=layer.clip).isequal(layer)
         assert read.weights.isequal(layer.weights, check_dtype=True)
         np.testing.assert_array_equal(read.bias, np.asarray(layer.bias, layer.dtype))

@@ -14,6 +14,7 @@ from pathlib import Path
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from networks import drawn
@@ -141,8 +142,7 @@ def test_what_cannot_be_saved(tmp_path, x, error, message):
     ],
 )
 def test_batches_that_make_no_features(tmp_path, batches, options, error, message):
-    with pytest.raises(error, match=message):
-        gbdnn.io.write_features(batches, tmp_path / "new", **options)
+    raises(error, message, gbdnn.io.write_features, batches, tmp_path / "new", **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -210,8 +210,7 @@ def test_a_part_with_larger_values_than_the_index_says(tmp_path):
     del index["xxh3_64"]
     index["parts"][0]["largest"] = 3.5
     folder.write_json(tmp_path / "index.json", index)
-    with pytest.raises(FormatError, match="part 0"):
-        gbdnn.io.read_features(tmp_path)
+    raises(FormatError, "part 0", gbdnn.io.read_features, tmp_path)
 
 
 def test_features_are_read_part_by_part(tmp_path, monkeypatch):
@@ -222,8 +221,7 @@ def test_features_are_read_part_by_part(tmp_path, monkeypatch):
     last = shard(tmp_path, -1)
     last.unlink()
     np.testing.assert_array_equal(dense(stored[:4].matrix()), X[:4])
-    with pytest.raises(MissingFileError, match=f"{last.name}: part .: the shard is missing"):
-        stored.matrix()
+    raises(MissingFileError, f"{last.name}: part .: the shard is missing", stored.matrix)
 
 
 def test_networks_of_an_eighth_of_the_memory_are_loaded_at_once(tmp_path, monkeypatch):
@@ -260,8 +258,7 @@ def flip(path, at=-1):
 
 
 def assert_damaged(folder, match):
-    with pytest.raises(FormatError, match=match):
-        gbdnn.load(folder).loaded()
+    raises(FormatError, match, lambda: gbdnn.load(folder).loaded())
 
 
 def test_every_flipped_byte_of_a_shard_is_an_error_that_names_it(tmp_path):
@@ -320,26 +317,22 @@ def test_other_versions_and_other_files(tmp_path):
     for text in ('{"weights": 1}', "[]", "1"):
         index.write_text(text)
         assert_damaged(tmp_path, "not a file of a gbdnn store")
-        with pytest.raises(OutputError, match="is not empty and not a store"):
-            gbdnn.save(NET, tmp_path)
+        raises(OutputError, "is not empty and not a store", gbdnn.save, NET, tmp_path)
 
 
 def test_a_store_that_was_replaced_since_it_was_opened(tmp_path):
     gbdnn.save(NET, tmp_path)
     net = gbdnn.load(tmp_path)
     gbdnn.save(NET[:1], tmp_path, replace=True)
-    with pytest.raises(FormatError, match="has changed since it was"):
-        net.source.network()
+    raises(FormatError, "has changed since it was", net.source.network)
 
 
 def test_folders_without_a_store(tmp_path):
     for path in (tmp_path, tmp_path / "no"):
         with pytest.raises(MissingFileError):
             gbdnn.load(path)
-        with pytest.raises(
-            MissingFileError, match=r"index\.json is missing, which is written last"
-        ):
-            gbdnn.io.open_features(path)
+        last = r"index\.json is missing, which is written last"
+        raises(MissingFileError, last, gbdnn.io.open_features, path)
 
 
 # Interruptions
@@ -387,10 +380,8 @@ def test_ctrl_c_when_the_index_is_replaced(tmp_path, monkeypatch, after):
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     gbdnn.save(NET, tmp_path)
-    left = [
-        tmp_path / "shard-0123456789abcdef-00000.safetensors",
-        tmp_path / ".gbdnn-0123456789abcdef.tmp",
-    ]
+    names = "shard-0123456789abcdef-00000.safetensors", ".gbdnn-0123456789abcdef.tmp"
+    left = [tmp_path / name for name in names]
     for path in left:
         path.write_bytes(b"half")
     mine = {".tmpAbCdEf", "notes.txt", "model.safetensors", "run.json"}
@@ -408,8 +399,7 @@ def test_the_files_of_others_do_not_make_a_folder_a_store(tmp_path):
         folder = tmp_path / name[1:]
         folder.mkdir()
         (folder / name).write_text("mine")
-        with pytest.raises(OutputError, match="is not empty and not a store"):
-            gbdnn.infer_to_store(NET, X, folder)
+        raises(OutputError, "is not empty and not a store", gbdnn.infer_to_store, NET, X, folder)
         assert (folder / name).read_text() == "mine"
 
 
@@ -427,8 +417,7 @@ def test_a_network_can_be_saved_over_its_own_store(tmp_path):
 
 def test_two_writers_of_one_store(tmp_path):
     def layers():
-        with pytest.raises(OutputError, match="another process is writing to this store"):
-            gbdnn.save(NET, tmp_path)
+        raises(OutputError, "another process is writing to this store", gbdnn.save, NET, tmp_path)
         yield NET[0]
 
     gbdnn.save(layers(), tmp_path)
@@ -444,8 +433,7 @@ def test_paths_that_cannot_be_written(tmp_path):
     (tmp_path / "full" / "a").write_text("mine")
     for name, match in (("file", "File exists"), ("full", "is not empty and not a store"),
                         ("file/net", "Not a directory"), ("x" * 300, "name too long")):  # fmt: skip
-        with pytest.raises(OutputError, match=match):
-            gbdnn.save(NET, tmp_path / name)
+        raises(OutputError, match, gbdnn.save, NET, tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]
 
 
@@ -457,10 +445,8 @@ def test_a_store_has_no_suffix_of_a_file(name, tmp_path):
         lambda path: gbdnn.infer_to_store(NET, X, path),
     )
     for write in writers:
-        with pytest.raises(
-            ArgumentError, match=r"the output is a folder|format=store does not match"
-        ):
-            write(tmp_path / name)
+        match = r"the output is a folder|format=store does not match"
+        raises(ArgumentError, match, write, tmp_path / name)
     assert not list(tmp_path.iterdir())
     gbdnn.save(NET, tmp_path / "x.v2", "store")
     (tmp_path / "x.v2").rename(tmp_path / name)  # a store that has such a name is read
@@ -527,8 +513,7 @@ def test_an_index_names_only_shards(tmp_path, name):
     for shard in index["shards"]:
         shard["file"] = name
     folder.write_json(tmp_path / "net" / "index.json", index)
-    with pytest.raises(FormatError, match=r"the index names .*, not a shard"):
-        gbdnn.load(tmp_path / "net")
+    raises(FormatError, r"the index names .*, not a shard", gbdnn.load, tmp_path / "net")
 
 
 def test_a_linked_index_is_read_but_not_written(tmp_path):
@@ -549,9 +534,7 @@ def test_parts_with_one_value_each(tmp_path):
     parts = [gb.Matrix.from_coo([0, 1], [0, 1], value, nrows=2, ncols=2) for value in (1.0, 2.0)]
     gbdnn.io.write_features(parts, tmp_path / "X")
     found = gbdnn.io.open_features(tmp_path / "X").matrix()
-    np.testing.assert_array_equal(
-        found.to_dense(fill_value=0), np.vstack([np.eye(2), 2 * np.eye(2)])
-    )
+    np.testing.assert_array_equal(dense(found), np.vstack([np.eye(2), 2 * np.eye(2)]))
 
 
 def test_a_range_of_stored_rows_that_ends_before_it_begins(tmp_path):

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from calls import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import drawn
@@ -85,13 +86,9 @@ def test_every_activation(dtype, activation, expected):
 
 
 def test_nested_without_bias_and_bare():
-    module = seeded(
-        nn.Sequential(
-            nn.Flatten(),
-            nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU()),
-            nn.Sequential(nn.Sequential(nn.Linear(5, 4))),
-        )
-    )
+    inner = nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU())
+    last = nn.Sequential(nn.Sequential(nn.Linear(5, 4)))
+    module = seeded(nn.Sequential(nn.Flatten(), inner, last))
     net = io.from_torch(module)
     assert net[0].bias == 0
     assert_computes(net, module, features(6))
@@ -252,9 +249,8 @@ def test_sparse_layouts(layout):
     }[layout]()
     module[0].weight = nn.Parameter(made, requires_grad=False)
     for net in io.from_torch(module), io.from_torch(module.state_dict(), activation="relu"):
-        np.testing.assert_array_equal(
-            net[0].weights.to_dense(fill_value=0), made.to_dense().numpy().T
-        )
+        found = net[0].weights.to_dense(fill_value=0)
+        np.testing.assert_array_equal(found, made.to_dense().numpy().T)
         assert net[0].edges == torch.count_nonzero(made.to_dense())
 
 
@@ -310,10 +306,8 @@ def test_to_torch_and_the_bias_rules():
     assert zeros.tolist() == [0, 0]
     for fault in {"bias": [-1.0, 0.5]}, {"bias": -1.0, "activation": "identity"}:
         bad = gbdnn.Network([net[1], gbdnn.Layer(W, bias_rule="entries", **fault)])
-        with pytest.raises(
-            errors.ArgumentError, match="layer 1: the format cannot store the bias rule 'entries'"
-        ):
-            io.to_torch(bad)
+        message = "layer 1: the format cannot store the bias rule 'entries'"
+        raises(errors.ArgumentError, message, io.to_torch, bad)
 
 
 class Forward(nn.Module):
@@ -459,10 +453,8 @@ def test_corrupt_sparse_tensors(tmp_path):
 @pytest.mark.parametrize("content", [3, (), {"a.weight": 3}, {"model": {"a.weight": 3}}])
 def test_files_without_a_state_dict(tmp_path, content):
     torch.save(content, tmp_path / "net.pt")
-    with pytest.raises(
-        errors.FormatError, match=r"net\.pt: the file does not contain a state_dict of tensors"
-    ):
-        gbdnn.load(tmp_path / "net.pt", "torch", activation="relu")
+    message = r"net\.pt: the file does not contain a state_dict of tensors"
+    raises(errors.FormatError, message, gbdnn.load, tmp_path / "net.pt", "torch", activation="relu")
 
 
 def test_other_files(tmp_path):
@@ -513,9 +505,8 @@ def test_errors_name_what_computes_other_models(part):
 def test_quantized_modules_are_named():
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
     quantized = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
-    with pytest.raises(
-        errors.ArgumentError, match=r"'0' \(Linear\): its weights are quantized"
-    ) as caught:
+    match = r"'0' \(Linear\): its weights are quantized"
+    with pytest.raises(errors.ArgumentError, match=match) as caught:
         io.from_torch(quantized)
     assert "accelerate" not in str(caught.value)
 
@@ -537,11 +528,8 @@ def test_weights_as_people_have_them(name, tmp_path):
         checkpoint = {"epoch": 3, name: module.state_dict(), "optimizer": optimizer}
         torch.save(checkpoint, path)
         assert io.from_torch(checkpoint, activation="relu") == expected
-    assert (
-        gbdnn.load(path, activation="relu")
-        == gbdnn.load(path, "torch", activation="relu")
-        == expected
-    )
+    for form in (None, "torch"):
+        assert gbdnn.load(path, form, activation="relu") == expected
     assert gbdnn.load(path, activation="relu", clip=6)[0].clip == 6
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(errors.FormatError, match=path.name):

@@ -11,9 +11,7 @@ from gbdnn.kernels import dense_product
 @pytest.fixture(params=SHAPES)
 def multiply(request, monkeypatch):
     """The product with the tiles of one shape."""
-    monkeypatch.setattr(
-        dense_product, "functions", lambda dtype: kernels(dtype.name, request.param)
-    )
+    monkeypatch.setattr(dense_product, "functions", lambda of: kernels(of.name, request.param))
     return dense_product.multiply
 
 

@@ -3,6 +3,7 @@
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from conftest import network
 from oracles import case
 
@@ -49,21 +50,17 @@ def test_all_inputs_are_computed_at_once():
     """One record for each layer, in order."""
     expected, records = case(3, density=0.2), []
     Y = gbdnn.infer(network(expected.layers), expected.X, engine="lagraph", callback=records.append)
-    assert [(x.layer, x.block, x.inputs, x.kernel) for x in records] == [
-        (k, 0, len(expected.X), "lagraph") for k in range(len(expected.layers))
-    ]
+    found = [(x.layer, x.block, x.inputs, x.kernel) for x in records]
+    assert found == [(k, 0, len(expected.X), "lagraph") for k in range(len(expected.layers))]
     assert records[-1].entries == Y.nvals
     plan = gbdnn.plan(network(expected.layers), expected.X, engine="lagraph", nthreads=3)
     assert "none; 3 threads within each operation on all rows" in repr(plan)
 
 
 def test_options_without_effect_are_refused():
-    for option in ({"memory": "1GiB"}, {"deduplicate": True}):
-        (name,) = option
-        with pytest.raises(errors.ArgumentError, match=f"{name}= cannot be combined with engine="):
-            gbdnn.infer([np.eye(3)], np.eye(3), engine="lagraph", **option)
-    for call in (gbdnn.graph.propagate, gbdnn.compile):
-        with pytest.raises(errors.ArgumentError, match="engine must be"):
-            call([np.eye(3)], engine="lagraph") if call is gbdnn.compile else call(
-                gb.Matrix.from_dense(np.eye(3)), np.eye(3), engine="lagraph"
-            )
+    E, A, known = np.eye(3), gb.Matrix.from_dense(np.eye(3)), {"engine": "lagraph"}
+    for name, value in {"memory": "1GiB", "deduplicate": True}.items():
+        message, option = f"{name}= cannot be combined with engine=", {name: value}
+        raises(errors.ArgumentError, message, gbdnn.infer, [E], E, **known, **option)
+    raises(errors.ArgumentError, "engine must be", gbdnn.graph.propagate, A, E, **known)
+    raises(errors.ArgumentError, "engine must be", gbdnn.compile, [E], **known)

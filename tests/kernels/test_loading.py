@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import raises
 from shell import python
 
 from gbdnn.kernels.compiled import build, loading
@@ -42,9 +43,8 @@ def test_a_library_of_other_sources_is_not_loaded(tmp_path):
     shutil.copytree(ROOT / "gbdnn", tmp_path / "gbdnn", ignore=ignored)
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {COPIED.strip()}"
     done = python(code, tmp_path)
-    assert done.stdout.split(", ")[0] in {each.name for each in loading.FOLDER.iterdir()}, (
-        done.stderr
-    )
+    names = {each.name for each in loading.FOLDER.iterdir()}
+    assert done.stdout.split(", ")[0] in names, done.stderr
     folder = tmp_path / "gbdnn" / "kernels" / "compiled"
     for file in (folder / "libraries").glob("*.pickle"):  # declarations are made without a build
         file.unlink()
@@ -93,10 +93,8 @@ def test_a_fault_of_the_compiler_is_reported(tmp_path, monkeypatch):
     failing = [sys.executable, "-c", "raise SystemExit('layer.c:7: error')"]
     monkeypatch.setattr(build, "command", lambda *_: failing)
     levels = build.PLATFORMS["manylinux_2_28_x86_64"].values()
-    with pytest.raises(
-        RuntimeError, match=r"cannot compile the kernels for x86_64_v.:\nlayer\.c:7"
-    ):
-        build.build(tmp_path, levels)
+    message = r"cannot compile the kernels for x86_64_v.:\nlayer\.c:7"
+    raises(RuntimeError, message, build.build, tmp_path, levels)
     assert not [*tmp_path.iterdir()]
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from calls import raises
 
 from gbdnn.kernels.compiled.loading import of_any_processor
 from gbdnn.kernels.compiled.record import Record
@@ -21,16 +22,13 @@ def counted(array):
 def test_an_array_that_c_cannot_read_is_refused(use):
     use(np.ones(1, REAL))
     for other in (np.ones(1), np.ones(1, np.int32)):
-        with pytest.raises(TypeError, match=f"compiled code reads float, not {other.dtype}"):
-            use(other)
-    with pytest.raises(ValueError, match="contiguous"):
-        use(np.ones(9, REAL)[::2])
+        raises(TypeError, f"compiled code reads float, not {other.dtype}", use, other)
+    raises(ValueError, "contiguous", use, np.ones(9, REAL)[::2])
 
 
 def test_records_for_other_numbers_are_refused():
     layer = Record("layer", np.dtype("f8"), nrows=1)
-    with pytest.raises(TypeError, match="struct layer"):
-        Record("plan", REAL, table=layer)
+    raises(TypeError, "struct layer", Record, "plan", REAL, table=layer)
     Record("plan", np.dtype("f8"), table=layer)
     with pytest.raises(ValueError, match=r"zip\(\)"):  # a function with another number of arguments
         of_any_processor(REAL).count(None)

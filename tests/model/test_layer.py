@@ -4,6 +4,7 @@ import pickle
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from conftest import network
 from oracles import case
 
@@ -39,14 +40,11 @@ def test_bias_as_diagonal_matrix():
     D = gb.Vector.from_dense([1.0, 0, 0.5]).diag()
     assert Layer(W, D).bias.tolist() == [1, 0, 0.5]
     assert Layer(W, D.T).bias.tolist() == [1, 0, 0.5]
-    with pytest.raises(gbdnn.errors.ShapeError, match="3 neurons"):
-        Layer(W, D[:2, :2].new())
+    raises(gbdnn.errors.ShapeError, "3 neurons", Layer, W, D[:2, :2].new())
     del D[1, 1]
-    with pytest.raises(gbdnn.errors.ArgumentError, match="2 of them on the diagonal"):
-        Layer(W, D)
+    raises(gbdnn.errors.ArgumentError, "2 of them on the diagonal", Layer, W, D)
     D[1, 1] = D[0, 1] = 1
-    with pytest.raises(gbdnn.errors.ArgumentError, match="stores 4 entries"):
-        Layer(W, D)
+    raises(gbdnn.errors.ArgumentError, "stores 4 entries", Layer, W, D)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +107,8 @@ def test_network_isequal():
 
 
 def test_repr_groups_layers_that_read_alike():
-    net = Network(
-        [*gbdnn.gallery.radixnet(1024, 3), Layer(np.ones((1024, 2), "f4"), [0.5, -1], clip=1)]
-    )
+    last = Layer(np.ones((1024, 2), "f4"), [0.5, -1], clip=1)
+    net = Network([*gbdnn.gallery.radixnet(1024, 3), last])
     assert repr(net).splitlines() == [
         "Network: 4 layers, 1024 inputs to 2 outputs, 100352 edges, FP32",
         "  layer  shape        edges",

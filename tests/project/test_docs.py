@@ -98,9 +98,8 @@ def test_graphblas_on_pages_in_fp32(block):
     assert (expected == clip).any()
     Z = gb.Matrix.from_dense(np.full((20, 40), b, np.float32))
     names = {"np": np, "semiring": gb.semiring, "select": gb.select, "binary": gb.binary}
-    Y, W = (
-        gb.Matrix.from_dense(x.astype(np.float32), missing_value=0) for x in (features, weights)
-    )
+    both = (x.astype(np.float32) for x in (features, weights))
+    Y, W = (gb.Matrix.from_dense(x, missing_value=0) for x in both)
     exec(block, names | {"Y": Y, "W": W, "Z": Z, "b": b, "clip": clip})  # noqa: S102
     found = Z.to_dense(fill_value=0)
     if "clip" not in block:
@@ -135,11 +134,9 @@ def test_dir_shows_what_is_public(name):
 
 def test_the_names_of_gbdnn():
     """They are frozen, and no name is public in two places."""
-    names = (
-        "infer plan infer_batches infer_to_store compile train Network Layer load save categories"
-    )
-    names += " argmax GbdnnError scaling show_versions CompiledNetwork LayerInfo LayerStats Plan"
-    names += " per_layer"
+    names = "infer plan infer_batches infer_to_store compile train Network Layer load save argmax"
+    names += " categories GbdnnError scaling show_versions CompiledNetwork LayerInfo LayerStats"
+    names += " Plan per_layer"
     assert sorted(importlib.import_module("gbdnn").__all__) == sorted(names.split())
     places = {}
     for module, name, thing in (each.values for each in public()):
@@ -152,11 +149,9 @@ def test_the_names_of_gbdnn():
 def test_the_api_index_has_every_public_name(module):
     page = module.removeprefix("gbdnn.")
     index = (DOCS / "api" / "index.rst").read_text(encoding="utf-8")
-    pages = " ".join(
-        re.findall(r'^PAGES \+?= "(.*)"', (DOCS / "conf.py").read_text(), re.MULTILINE)
-    )
+    pages = re.findall(r'^PAGES \+?= "(.*)"', (DOCS / "conf.py").read_text(), re.MULTILINE)
     assert page in re.findall(r"^   (\w+)$", index, re.MULTILINE)
-    assert page in pages.split()
+    assert page in " ".join(pages).split()
     file = importlib.util.find_spec(module).origin  # gbdnn.torch cannot be imported without PyTorch
     listed = re.search(r"^__all__ = (\[.*?\])", Path(file).read_text(), re.MULTILINE | re.DOTALL)[1]
     text = (DOCS / "api" / f"{page}.rst").read_text()
@@ -184,9 +179,8 @@ def test_public_name(module, name, thing):
     wanted = set(inspect.signature(thing).parameters)
     if is_class and is_record(thing):
         # A class says what its fields are, or each field does.
-        wanted -= set(
-            re.findall(r'^    (\w+): .*\n    """', inspect.getsource(thing), re.MULTILINE)
-        )
+        source = inspect.getsource(thing)
+        wanted -= {*re.findall(r'^    (\w+): .*\n    """', source, re.MULTILINE)}
         described = re.split("(?:Attributes|Parameters)\n", doc, maxsplit=1)[-1]
     else:
         described = doc.partition("Parameters\n")[2]

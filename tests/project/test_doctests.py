@@ -37,18 +37,12 @@ class Runner(doctest.DebugRunner):
 
 
 FRAMEWORKS = ("gbdnn.distributed.mpi.", "gbdnn.distributed.stats.", "gbdnn.io.frameworks.torch.")
+MARKS = {name: [pytest.mark.frameworks] * name.startswith(FRAMEWORKS) for name in EXAMPLES}
+CASES = [pytest.param(test, id=name, marks=MARKS[name]) for name, test in EXAMPLES.items()]
 
 
 @pytest.mark.filterwarnings("ignore:layer . has .* edges per neuron")
-@pytest.mark.parametrize(
-    "test",
-    [
-        pytest.param(
-            test, id=name, marks=[pytest.mark.frameworks] if name.startswith(FRAMEWORKS) else []
-        )
-        for name, test in EXAMPLES.items()
-    ],
-)
+@pytest.mark.parametrize("test", CASES)
 def test_example(test, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Not the module's names: an example has the imports that it needs.

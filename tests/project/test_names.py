@@ -16,15 +16,9 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "docs", "notebooks", "tests/stress", "tests/support", ".ci")
 MADE = {"_build", "_generated", "made", "jupyter_execute", ".ipynb_checkpoints"}
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-FILES = [
-    *sorted(ROOT.glob("*.md")),
-    *(
-        file
-        for folder in FOLDERS
-        for file in sorted((ROOT / folder).rglob("*"))
-        if file.suffix in {".py", ".md", ".ipynb"} and not MADE & set(file.parts)
-    ),
-]
+INNER = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*"))]
+KEPT = [file for file in INNER if file.suffix in {".py", ".md", ".ipynb"}]
+FILES = [*sorted(ROOT.glob("*.md")), *(file for file in KEPT if not MADE & {*file.parts})]
 
 
 def codes(file):

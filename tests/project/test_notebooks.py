@@ -79,10 +79,8 @@ def test_kept_with_its_outputs(name, notebook_runs):
     """Otherwise: python docs/notebook_runs.py NAME."""
     notebook = read(name)
     assert notebook.metadata.gbdnn.ran == notebook_runs.fingerprint(notebook)
-    assert [cell.execution_count for cell in code(notebook)] == [
-        each + 1 for each in range(len(code(notebook)))
-    ]
-    found = outputs(notebook)
+    counts, found = [cell.execution_count for cell in code(notebook)], outputs(notebook)
+    assert counts == [*range(1, len(counts) + 1)]
     assert not [each for each in found if each.output_type == "error" or "stderr" in each.values()]
     assert any("image/png" in each.get("data", {}) for each in found)
     assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < 400_000
@@ -111,8 +109,6 @@ def test_runs(name, monkeypatch, tmp_path):
     assert small
     for cell in small:
         cell.source += f"\n{cell.metadata.gbdnn.small}"
-    client = nbclient.NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": NOTEBOOKS}}
-    )
-    client.execute()
+    options = {"kernel_name": "python3", "resources": {"metadata": {"path": NOTEBOOKS}}}
+    nbclient.NotebookClient(notebook, timeout=600, **options).execute()
     assert any("image/png" in output.get("data", {}) for output in outputs(notebook))

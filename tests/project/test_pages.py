@@ -12,9 +12,8 @@ import pytest
 FOLDER = os.environ.get("GBDNN_PAGES")
 ROOT = Path(FOLDER).resolve() if FOLDER else None
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-pytestmark = pytest.mark.skipif(
-    not (ROOT and BROWSER), reason="no pages (GBDNN_PAGES), or no Chromium"
-)
+NEEDED = "no pages (GBDNN_PAGES), or no Chromium"
+pytestmark = pytest.mark.skipif(not (ROOT and BROWSER), reason=NEEDED)
 
 # Listings of the code are all alike; of the pages of single objects one in sixteen is opened.
 PAGES = [
@@ -93,11 +92,9 @@ def test_every_page(browser):
 
 
 def test_a_bad_page_is_seen(browser, tmp_path):
-    bad = tmp_path / "bad.html"
-    bad.write_text(
-        "<img src=none.png><p style='width:2000px'>x</p><script>console.error('no'); f()</script>"
-    )
-    tab = Tab(browser)
+    bad, tab = tmp_path / "bad.html", Tab(browser)
+    script = "<script>console.error('no'); f()</script>"
+    bad.write_text(f"<img src=none.png><p style='width:2000px'>x</p>{script}")
     told = " ".join(tab.faults(bad))
     assert all(each in told for each in ("not there", "picture", "right edge", "console", "script"))
     good = tmp_path / "good.html"

@@ -49,9 +49,8 @@ def test_a_machine_is_described_by_its_files(tmp_path, monkeypatch):
     monkeypatch.setattr(topology, "cores", lambda limited=True: 3 if limited else 7)
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     monkeypatch.setenv("SECRET", "hidden")
-    for at, (level, kind, size, shared) in enumerate(
-        [(1, "Data", "48K", "0,2"), (3, "Unified", "8M", "0-3")]
-    ):
+    caches = (1, "Data", "48K", "0,2"), (3, "Unified", "8M", "0-3")
+    for at, (level, kind, size, shared) in enumerate(caches):
         cache = folder / "cpu0" / "cache" / f"index{at}"
         cache.mkdir(parents=True)
         for name, text in (

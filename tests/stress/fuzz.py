@@ -60,11 +60,9 @@ def made(folder):
         gbdnn.save(gbdnn.Network([gbdnn.Layer(A, 0.5)]), folder / "net.pt", "torch", lossy=True)
         readers["net.pt"] = partial(gbdnn.load, activation="relu")
     found = [(folder / name, folder / name, read) for name, read in readers.items()]
-    y = np.arange(12) % 12
-    run = gbdnn.train(net, A, y, epochs=1, checkpoint=folder / "checkpoint")
-    found.append(
-        (folder / "checkpoint", folder / "checkpoint", lambda path: _again(net, A, y, path))
-    )
+    y, path = np.arange(12) % 12, folder / "checkpoint"
+    run = gbdnn.train(net, A, y, epochs=1, checkpoint=path)
+    found.append((path, path, lambda path: _again(net, A, y, path)))
     gbdnn.save(net, folder / "net")
     io.write_features(X, folder / "features")
     gbdnn.training.write_run(run, folder / "run")

@@ -30,9 +30,8 @@ def infer(root, out):
     """Write an answer of ten parts; a second call computes those that are missing."""
     net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
     whole, reports = len(list(out.glob("part-*.json"))), []
-    gbdnn.infer_to_store(
-        net, X, out, batch_size=100, engine="full", progress=lambda *k: reports.append(k)
-    )
+    options = {"batch_size": 100, "engine": "full"}
+    gbdnn.infer_to_store(net, X, out, progress=lambda *k: reports.append(k), **options)
     assert reports[0][0] in (100 * whole, 1000)
 
 

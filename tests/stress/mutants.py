@@ -214,9 +214,8 @@ if __name__ == "__main__":
     given = parser.parse_args()
     os.chdir(ROOT)
     files = [str(each) for each in sorted(Path("gbdnn").rglob("*.py"))]
-    found = [
-        each for file in files if file.startswith(tuple(given.folders)) for each in mutants(file)
-    ]
+    chosen = [file for file in files if file.startswith(tuple(given.folders))]
+    found = [each for file in chosen for each in mutants(file)]
     drawn = sorted(found, key=order)[: given.count]
     survivors = 0
     with tempfile.TemporaryDirectory() as name:

@@ -142,9 +142,8 @@ def replace_functions(path, functions):
     def numbers(kinds, count, offset):
         return np.frombuffer(file, kinds, int(count), int(offset)).tolist()
 
-    sections = numbers(
-        "u4,u4,u8,u8,u8,u8,u4,u4,u8,u8", *numbers("u2", 1, 60), *numbers("u8", 1, 40)
-    )
+    table = *numbers("u2", 1, 60), *numbers("u8", 1, 40)
+    sections = numbers("u4,u4,u8,u8,u8,u8,u4,u4,u8,u8", *table)
     for _, kind, _, _, offset, size, link, *_ in sections:
         symbols = sections[link]
         for place, symbol, _ in numbers("u8,u8,u8", size // 24, offset) if kind == 4 else ():

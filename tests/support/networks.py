@@ -44,14 +44,10 @@ def drawn(draw, *, least=1, fewest=1, rules=("all",), scales=(1.0,), bias=-0.25,
     layers = []
     for n, m in itertools.pairwise(sizes):
         values = draw(st.sampled_from([0.5, random.standard_normal((n, m))]))
-        layers.append(
-            gbdnn.Layer(
-                values * draw(st.sampled_from(scales)) * (random.random((n, m)) < density),
-                draw(st.sampled_from([0.0, bias, random.standard_normal(m)])),
-                bias_rule=draw(st.sampled_from(rules)),
-                activation=draw(st.sampled_from(["relu", "identity"])),
-                clip=draw(st.sampled_from([None, 0.1, 32, 1e30])),
-                dtype=dtype,
-            )
-        )
+        values = values * draw(st.sampled_from(scales)) * (random.random((n, m)) < density)
+        b = draw(st.sampled_from([0.0, bias, random.standard_normal(m)]))
+        options = {"bias_rule": draw(st.sampled_from(rules)), "dtype": dtype}
+        options["activation"] = draw(st.sampled_from(["relu", "identity"]))
+        options["clip"] = draw(st.sampled_from([None, 0.1, 32, 1e30]))
+        layers.append(gbdnn.Layer(values, b, **options))
     return gbdnn.Network(layers)

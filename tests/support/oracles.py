@@ -90,13 +90,7 @@ def case(
 
 def biases(random, kind, neurons):
     b = random.integers(1, 6, neurons) / 16
-    return {
-        "zero": lambda: 0.0,
-        "negative": lambda: -0.1875,
-        "positive": lambda: 0.125,
-        "negative vector": lambda: -b,
-        "positive vector": lambda: b,
-        "mixed vector": lambda: (
-            np.where(random.random(neurons) < 0.3, 0, b) * random.choice([-1, 1], neurons)
-        ),
-    }[kind]()
+    if kind == "mixed vector":
+        return np.where(random.random(neurons) < 0.3, 0, b) * random.choice([-1, 1], neurons)
+    numbers = {"zero": 0.0, "negative": -0.1875, "positive": 0.125}
+    return (numbers | {"negative vector": -b, "positive vector": b})[kind]

@@ -66,10 +66,8 @@ def kinds(_):
     case = oracles.case(1, sizes=(60, 50, 70, 40, 50), inputs=900, exact=False, clip=None)
     for engine in ("fused", "full"):
         for X in (case.X, sp.csr_array(case.X)):
-            equal, _ = same(
-                network(case.layers), X, cuts=[1, 2][:LAST], engine=engine, batch_size=250
-            )
-            found[f"{engine} {type(X).__name__}"] = equal
+            options = {"cuts": [1, 2][:LAST], "engine": engine, "batch_size": 250}
+            found[f"{engine} {type(X).__name__}"], _ = same(network(case.layers), X, **options)
     # Messages that are larger than what MPI counts.
     pkl5.pickle.THRESHOLD, pkl5._BigMPI.blocksize = 64, 100
     case = oracles.case(5, inputs=300)
@@ -143,9 +141,8 @@ class Endless:
     def sparse_rows(self, start, stop):
         X = sp.random_array((stop - start, 1024), density=0.3, format="csr", dtype="f4", rng=start)
         X.data[:] = 1
-        return gbdnn.arrays.sparse_rows.SparseRows(
-            X.indptr.astype(np.uint64), X.indices.astype(np.uint64), X.data, 1024
-        )
+        places = X.indptr.astype(np.uint64), X.indices.astype(np.uint64)
+        return gbdnn.arrays.sparse_rows.SparseRows(*places, X.data, 1024)
 
 
 if __name__ == "__main__":

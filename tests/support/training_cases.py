@@ -16,13 +16,9 @@ def network(sizes=(37, 50, 41, 10), density=0.2, dtype="FP64", clip=None, seed=0
         mask = random.random((n, m)) < density
         W = random.standard_normal((n, m)) * np.sqrt(2 / np.maximum(mask.sum(0), 1)) * mask
         inner = k < len(sizes) - 2
-        layers.append(
-            gbdnn.Layer(
-                W, random.standard_normal(m) * 0.1, dtype=dtype,
-                clip=clip if inner or last == "relu" else None,
-                activation="relu" if inner else last,
-            )
-        )  # fmt: skip
+        activation, bias = "relu" if inner else last, random.standard_normal(m) * 0.1
+        options = {"dtype": dtype, "clip": clip if activation == "relu" else None}
+        layers.append(gbdnn.Layer(W, bias, activation=activation, **options))
     return gbdnn.Network(layers)
 
 

@@ -7,6 +7,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 from shell import python
 
 import gbdnn
@@ -100,12 +101,10 @@ def test_parts_without_some_labels():
     before = model.n_iter_
     model.partial_fit(X[Y == 3], Y[Y == 3])  # one label alone
     assert model.n_iter_ == before + 1
-    with pytest.raises(ArgumentError, match="label 11 is not among the 10 classes"):
-        model.partial_fit(X[:2], [1, 11])
+    raises(ArgumentError, "label 11 is not among the 10 classes", model.partial_fit, X[:2], [1, 11])
     with pytest.raises(ArgumentError, match="differs from the classes of the first call"):
         model.partial_fit(X[:2], [1, 2], classes=[1, 2])
-    with pytest.raises(ArgumentError, match="requires classes="):
-        clone(model).partial_fit(X, Y)
+    raises(ArgumentError, "requires classes=", clone(model).partial_fit, X, Y)
     with pytest.raises(ArgumentError, match="does not support class_weight"):
         clone(model).set_params(class_weight="balanced").partial_fit(X, Y, range(10))
 
@@ -115,8 +114,7 @@ def test_validation_and_patience():
     assert model.n_iter_ < 60
     losses = [record.validation_loss for record in model.history_]
     assert model.run_.best.epoch == np.argmin(losses) == len(losses) - 4
-    with pytest.raises(ArgumentError, match="pass validation_fraction="):
-        SparseClassifier(patience=3).fit(X, Y)
+    raises(ArgumentError, "pass validation_fraction=", SparseClassifier(patience=3).fit, X, Y)
 
 
 @pytest.mark.parametrize("option", ["learning_rate", "weight_decay"])
@@ -137,8 +135,7 @@ def test_regression(outputs):
     Z = gbdnn.infer(model.network_, A).to_dense(fill_value=0).reshape(b.shape)
     np.testing.assert_allclose(Z, model.predict(A), rtol=1e-4, atol=0.1)
     assert model.network_.edges == model.run_.network.edges
-    with pytest.raises(ArgumentError, match=rf"4 outputs, but .* {outputs}"):
-        model.partial_fit(A, np.ones((600, 4)))
+    raises(ArgumentError, rf"4 outputs, but .* {outputs}", model.partial_fit, A, np.ones((600, 4)))
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
@@ -163,9 +160,8 @@ def test_class_weights():
     """In one minibatch of all inputs: a label's weight is that of its inputs."""
     model = SparseClassifier(**SMALL, batch_size=10_000, epochs=5, dtype="FP64")
     of_labels = {label: 1 / (label == Y).sum() for label in range(10)}
-    by_hand = (
-        clone(model).fit(X, Y, [7 * of_labels[label] for label in Y]).predict_log_proba(X_TEST)
-    )
+    weights = [7 * of_labels[label] for label in Y]
+    by_hand = clone(model).fit(X, Y, weights).predict_log_proba(X_TEST)
     for given in ("balanced", of_labels):
         found = clone(model).set_params(class_weight=given).fit(X, Y).predict_log_proba(X_TEST)
         assert np.abs(found - by_hand).max() < 1e-9
@@ -179,8 +175,7 @@ def test_warm_start_goes_on():
     assert model.n_iter_ == 4
     expected = gbdnn.train(first, model.scaler_.transform(X), Y, epochs=2)
     assert model.run_.network.isequal(expected.network)
-    with pytest.raises(ArgumentError, match="requires the same labels: y has 9"):
-        model.fit(X, Y % 9)
+    raises(ArgumentError, "requires the same labels: y has 9", model.fit, X, Y % 9)
     again = SparseClassifier(**options).fit(X, Y)
     assert again.fit(X, Y).n_iter_ == 2
     model = SparseRegressor(**options, warm_start=True).fit(X, Y)
@@ -216,8 +211,7 @@ def test_warm_start_refuses_columns_in_another_order(kind):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=[f"pixel {k}" for k in range(64)])
     model = kind(hidden_layer_sizes=(8,), epochs=1, warm_start=True, random_state=0).fit(frame, Y)
-    with pytest.raises(ValueError, match="same order as they were in fit"):
-        model.fit(frame[frame.columns[::-1]], Y)
+    raises(ValueError, "same order as they were in fit", model.fit, frame[frame.columns[::-1]], Y)
     assert model.fit(frame, Y).n_iter_ == 2
 
 
@@ -251,7 +245,7 @@ def test_targets_of_every_type():
 @BOTH
 def test_fitted_with_dense_features_and_given_sparse_ones(kind, dtype):
     """The bias of the network holds the centring; further training centres."""
-    rtol = 1e-3 if dtype == "FP32" else 1e-9
+    within = dict.fromkeys(("rtol", "atol"), 1e-3 if dtype == "FP32" else 1e-9)
     for y in (Y, np.eye(10)[Y].astype(int)):
         model = kind(**TINY, dtype=dtype).fit(X, y)
         assert model.scaler_.with_mean
@@ -261,14 +255,12 @@ def test_fitted_with_dense_features_and_given_sparse_ones(kind, dtype):
             expected = getattr(model, name)(X_TEST)
             for given in sparse:
                 found = getattr(model, name)(given)
-                np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
+                np.testing.assert_allclose(found, expected, **within)
         other = copy.deepcopy(model).partial_fit(sp.csr_array(X), y)
         assert other.network_.isequal(model.partial_fit(X, y).network_)
         # And the other way around.
         model = kind(**TINY, dtype=dtype).fit(sp.csr_array(X), y)
-        np.testing.assert_allclose(
-            model.predict(X_TEST), model.predict(sparse[0]), rtol=rtol, atol=rtol
-        )
+        np.testing.assert_allclose(model.predict(X_TEST), model.predict(sparse[0]), **within)
 
 
 @BOTH
@@ -344,8 +336,7 @@ def test_labels_of_class_weight_exist():
     for wrong in ({"0": 1e6}, {**dict.fromkeys(range(9), 1.0), 11: 2.0}):
         with pytest.raises(ArgumentError, match="is not a label; labels are"):
             model.set_params(class_weight=wrong).fit(X, Y)
-        with pytest.raises(ArgumentError, match="is not a label"):
-            clone(model).partial_fit(X, Y, range(10))
+        raises(ArgumentError, "is not a label", clone(model).partial_fit, X, Y, range(10))
     # A part of the inputs may lack a label.
     model.set_params(class_weight=dict.fromkeys(range(10), 2.0)).fit(X[Y < 9], Y[Y < 9])
     model.set_params(class_weight={3: 2.0}).fit(X, Y)
@@ -395,8 +386,7 @@ def test_several_labels_per_input(kind):
         (lambda: parts.partial_fit(X, Y), "the first call had 5"),
         (lambda: parts.fit(X, np.stack([Y, Y], axis=1)), "only 0 and 1"),
     ):
-        with pytest.raises(ArgumentError, match=match):
-            call()
+        raises(ArgumentError, match, call)
 
 
 def test_decision_function_of_two_classes():

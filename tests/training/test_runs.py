@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 from training_cases import data, network, same_bits
 
 import gbdnn
@@ -62,8 +63,7 @@ def test_a_run_has_no_suffix_of_a_network(name, tmp_path):
         lambda: gbdnn.training.write_run(run, path),
         lambda: gbdnn.train(NET, X, Y, checkpoint=path, callback=calls.append),
     ):
-        with pytest.raises(errors.ArgumentError, match="not of a training run"):
-            call()
+        raises(errors.ArgumentError, "not of a training run", call)
     assert not calls
     assert not path.exists()
 
@@ -110,8 +110,7 @@ def test_a_damaged_file_is_named(damage, saved, tmp_path):
     path.write_bytes(damage(saved))
     assert path.read_bytes() != saved
     for call in (lambda: gbdnn.load(path), lambda: gbdnn.train(NET, X, Y, checkpoint=path)):
-        with pytest.raises(errors.FormatError, match=str(path)):
-            call()
+        raises(errors.FormatError, str(path), call)
     assert path.read_bytes() == damage(saved)
 
 
@@ -244,8 +243,7 @@ def test_a_checkpoint_of_another_call_is_refused(name, tmp_path):
             continue
         if name == "patience":
             message = "has patience|has validation"
-        with pytest.raises(errors.ArgumentError, match=message):
-            gbdnn.train(**options | others)
+        raises(errors.ArgumentError, message, gbdnn.train, **options | others)
         assert options["checkpoint"].read_bytes() == content
 
 

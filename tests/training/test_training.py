@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 from training_cases import data, network, oracle, orders, same_bits, stream
 
 import gbdnn
@@ -282,9 +283,8 @@ def test_labels_may_be_strings(make):
 def test_a_bias_rule_that_changes_nothing_is_allowed():
     net = network((20, 30, 5), 0.3)
     X, y = data(net, 60)
-    nets = [
-        [gbdnn.Layer(layer.W, 0, bias_rule=rule) for layer in net] for rule in ("all", "entries")
-    ]
+    rules = "all", "entries"
+    nets = [[gbdnn.Layer(layer.W, 0, bias_rule=rule) for layer in net] for rule in rules]
     assert same_bits(*(gbdnn.train(each, X, y, epochs=1) for each in nets))
 
 
@@ -377,8 +377,7 @@ def wrong_calls():
 
 @pytest.mark.parametrize(("error", "message", "call"), wrong_calls())
 def test_wrong_calls(error, message, call):
-    with pytest.raises(error, match=message):
-        gbdnn.train(**call)
+    raises(error, message, gbdnn.train, **call)
 
 
 @pytest.mark.parametrize(
@@ -403,8 +402,7 @@ def test_wrong_calls(error, message, call):
     ],
 )  # fmt: skip
 def test_wrong_options(make, message):
-    with pytest.raises(gbdnn.GbdnnError, match=message):
-        make()
+    raises(gbdnn.GbdnnError, message, make)
 
 
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -416,19 +414,17 @@ def test_divergence_names_epoch_and_keeps_the_weights(dtype):
     run = caught.value.run
     weights = [layer.weights for layer in run.layers]
     assert all(np.isfinite(each).all() for each in weights)
-    assert any(
-        (each != layer.W.to_coo()[2]).any() for each, layer in zip(weights, net, strict=True)
-    )
+    before = [layer.W.to_coo()[2] for layer in net]
+    assert any((x != y).any() for x, y in zip(weights, before, strict=True))
     gbdnn.infer(run.network, X * 0)
 
 
 def test_weights_that_overflow_after_the_last_step_of_an_epoch():
     net = network((37, 50, 41, 10), 0.3, "FP32")
     X, y = data(net)
+    options = {"batch_size": len(X), "optimizer": training.Adam(1e20), "validation": (X, y)}
     with pytest.raises(errors.DivergenceError, match=r"epoch 0.*learning rate below") as caught:
-        gbdnn.train(
-            net, X, y, epochs=2, batch_size=len(X), optimizer=training.Adam(1e20), validation=(X, y)
-        )
+        gbdnn.train(net, X, y, epochs=2, **options)
     assert caught.value.run.history == ()
 
 
@@ -557,8 +553,7 @@ def test_arrays_of_a_layer_change_in_place_only(name):
     def replace(layers):
         setattr(layers[0], name, np.zeros(3, "f4"))
 
-    with pytest.raises(AttributeError, match=rf"{name} of a layer in training cannot be assigned"):
-        adjusted(replace)
+    raises(AttributeError, rf"{name} of a layer in training cannot be assigned", adjusted, replace)
 
     def halve(layers):
         layers[0].weights *= 0.5

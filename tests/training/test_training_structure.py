@@ -108,9 +108,8 @@ def lives_on(before, after, dropped, grown):
     assert set(new) - set(old) == set(grown)
     assert all(new[edge] == old[edge] for edge in set(old) & set(new))
     assert not any(any(new[edge]) for edge in grown)
-    for a, b in zip(
-        (before.bias, *before.bias_moments), (after.bias, *after.bias_moments), strict=True
-    ):
+    biases = ((x.bias, *x.bias_moments) for x in (before, after))
+    for a, b in zip(*biases, strict=True):
         np.testing.assert_array_equal(before.by_neuron(a), after.by_neuron(b))
     assert (np.diff(after.numbered(after.edges)) > 0).all()
 
@@ -155,9 +154,8 @@ def test_rigl_finds_the_largest_of_many(kind, fraction):
     count = int(fraction * layer.nedges)
     assert len(grown) == count
     slopes = np.abs(G).ravel()
-    np.testing.assert_array_equal(
-        np.sort(slopes[grown]), np.sort(slopes[free])[len(free) - count :]
-    )
+    largest = np.sort(slopes[free])[len(free) - count :]
+    np.testing.assert_array_equal(np.sort(slopes[grown]), largest)
 
 
 @settings(max_examples=30)

@@ -71,9 +71,8 @@ def test_activity():
     assert line(ax, "inputs alive").get_ydata().tolist() == [60, 30, 0, 0]
     assert line(ax, "distinct inputs alive").get_ydata().tolist() == [60, 25, 0, 0]
     right = ax.figure.axes[1]
-    np.testing.assert_array_equal(
-        line(right, "density (right)").get_ydata(), [0.2, 1.0, np.nan, np.nan]
-    )
+    found = line(right, "density (right)").get_ydata()
+    np.testing.assert_array_equal(found, [0.2, 1.0, np.nan, np.nan])
 
 
 def test_layer_times_by_kernel():
