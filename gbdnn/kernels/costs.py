@@ -56,15 +56,17 @@ class Speeds(NamedTuple):
     product: float  # dense weights of a graph convolution
     entry: float  # product of the sparse kernel
     dense_layer: float = 0.62  # density of the weights from which a layer is computed as dense
-    dense_single: float = 0.15  # the same for a single input
+    dense_single: float = 0.15  # the same for a single input, beyond the second-level cache
+    dense_far: float = 0.15  # the same beyond the third-level cache
 
 
 _ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=16.0)
 _ZEN_4 = Speeds(full=0.047, fused=0.03, dense=0.02, product=0.015, entry=16.0)
-_ZEN_5 = _ZEN_4._replace(dense=0.0125, dense_layer=0.55)
+_ZEN_5 = _ZEN_4._replace(dense=0.0125, dense_layer=0.55, dense_single=0.17, dense_far=0.28)
 _EMERALD_RAPIDS = _ZEN_5._replace(dense_single=0.28)
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers. Of the
-# processors with AVX-512, those with 48 KiB of first-level cache do not divide a line into halves.
+# processors with AVX-512, those with 48 KiB of first-level cache do not divide a line into halves,
+# and those with 2 MiB of second-level cache (Intel's) read dense rows from the third level slowly.
 SPEEDS = {
     "AVX2": _ZEN_3, "AVX-512": _ZEN_4, "AVX-512, 48 KiB": _ZEN_5,
     "AVX-512, 48 KiB, 2 MiB": _EMERALD_RAPIDS, "NEON": _ZEN_3,
@@ -147,12 +149,15 @@ def dense_layer_pays(edges: int, nrows: int, ncols: int) -> bool:
 def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> float:
     """Return the density from which layers are computed as dense for a single input.
 
-    Dense rows are read faster from the second-level cache. `layers` has the edges, rows and columns
-    of each layer.
+    Dense rows are read faster from the caches. `layers` has the edges, rows and columns of each
+    layer.
     """
     near, part = SINGLE_NEAR
-    dense = sum(n * m for edges, n, m in layers if edges >= int(near * n * m))
-    return near if dense * itemsize <= part * machine().caches[1] else speeds().dense_single
+    dense = itemsize * sum(n * m for edges, n, m in layers if edges >= int(near * n * m))
+    _, second, third = machine().caches
+    if dense <= part * second:
+        return near
+    return speeds().dense_single if dense <= third else speeds().dense_far
 
 
 def single_layer(edges: int, nrows: int, ncols: int) -> float:
