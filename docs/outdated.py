@@ -3,7 +3,9 @@
     python docs/outdated.py
 
 For each file: the commit at which it was measured, and the number of later commits that changed
-its benchmark, or the package's code that its benchmark runs. Files of other processors are records.
+its benchmark, or the package's code that its benchmark runs. If only some times can change, the
+commit's message ends with a line of the names of their files: ``Times: accelerate graph``. Files of
+other processors are records.
 """
 
 from __future__ import annotations
@@ -43,11 +45,13 @@ def later(name: str) -> list[str]:
     code = [f"gbdnn/{word}" for word in words.split()]
     code += [word for word in facts["command"].split() if word.startswith("benchmarks/")]
     commit = facts["commit"].split(", ")[0].removesuffix("-dirty")
-    command = ["git", "-C", ROOT, "log", "--format=%h", f"{commit}..HEAD", "--", *code]
+    shown = "--format=%h %(trailers:key=Times,valueonly,separator=%x20)"
+    command = ["git", "-C", ROOT, "log", shown, f"{commit}..HEAD", "--", *code]
     done = subprocess.run(  # noqa: S603
         list(map(str, command)), capture_output=True, text=True, check=True
     )
-    return done.stdout.split()
+    commits = [line.split() for line in done.stdout.splitlines()]
+    return [each for each, *only in commits if not only or name in only]
 
 
 if __name__ == "__main__":

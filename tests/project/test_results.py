@@ -10,6 +10,7 @@ import sys
 import tomllib
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from statistics import geometric_mean
 
 import pytest
@@ -151,6 +152,12 @@ def test_outdated_looks_at_code_that_exists(docs):
     outdated = docs("outdated")
     words = " ".join([outdated.EVERY, *outdated.MORE.values()]).split()
     assert not [each for each in words if not (DOCS.parent / "gbdnn" / each).exists()]
+
+
+def test_commits_say_which_times_they_change(docs, monkeypatch):
+    outdated, lines = docs("outdated"), "11 graph threads\n22\n"
+    monkeypatch.setattr(outdated.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=lines))
+    assert [outdated.later(name) for name in ("graph", "floor")] == [["11", "22"], ["22"]]
 
 
 def test_numbers_in_sentences(docs):
