@@ -156,6 +156,7 @@ KINDS = {
     "accelerate": _accelerate,
     "graph": _graph,
     "graph-16-cores": _graph,
+    "spmm": _graph,
     "training-steps": _steps,
     "sparse-linear": _steps,
     "training-accuracy": _accuracy,

@@ -20,8 +20,9 @@ import tables
 ROOT = Path(__file__).parents[1]
 ORDER = (  # the most quoted first
     "side-by-side", "real-networks", "accelerate", "training-steps", "sparse-linear", "graph",
-    "threads", "floor", "predicted", "after-torch", "single-layers", "larger", "wait-policy",
-    "training-estimators", "challenge", "training-wide", "training-structure", "training-accuracy",
+    "spmm", "threads", "floor", "predicted", "after-torch", "single-layers", "larger",
+    "wait-policy", "training-estimators", "challenge", "training-wide", "training-structure",
+    "training-accuracy",
 )  # fmt: skip
 EVERY = "arrays engine kernels model runtime inference.py answers.py"
 MORE = {
@@ -29,6 +30,7 @@ MORE = {
     "graph": "graph",
     "real-networks": "serving.py",
     "sparse-linear": "torch training",
+    "spmm": "graph",
     "training": "training",
 }
 

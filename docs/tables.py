@@ -45,6 +45,8 @@ _NAMES = {
     "pyg-csr": "PyG, CSR",
     "pyg": "PyG, `edge_index`",
     "scipy": "SciPy",
+    "torch-mkl": "MKL",
+    "graphblas": "python-graphblas",
     "sparse_sequential": "`SparseSequential`",
     "sparselab": "sparselab",
     "sparseprop": "SparseProp",
@@ -63,6 +65,7 @@ def made() -> dict[str, str]:
         "accelerate": _accelerate,
         "graph": _graph,
         "graph-16-cores": _graph,
+        "spmm": _spmm,
         "training-steps": _steps,
         "sparse-linear": _layers,
         "training-accuracy": _accuracy,
@@ -263,6 +266,16 @@ def _graph(cells: list[dict[str, Any]]) -> str:
         row += [short(cell["s"].get(name)) for name in names]
         rows.append([*row, _times(over_best(cell["s"]))])
     return table([*head, "fastest other / gbdnn"], rows)
+
+
+def _spmm(cells: list[dict[str, Any]]) -> str:
+    names = ("gbdnn", "torch", "torch-mkl", "scipy", "graphblas")
+    head = ["threads", *(f"{_NAMES[name]}, s" for name in names), "fastest other / gbdnn"]
+    rows = []
+    for cell in cells:
+        seconds = [short(cell["s"][name]) for name in names]
+        rows.append([str(cell["threads"]), *seconds, _times(over_best(cell["s"]))])
+    return table(head, rows)
 
 
 def over_best(times: dict[str, float]) -> float:

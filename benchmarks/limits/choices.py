@@ -131,13 +131,10 @@ def estimates(quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def constants(quick: bool) -> dict[str, float]:
-    """Return the constants of `gbdnn.kernels.costs.Speeds`, in ns.
+    """Return constants of `gbdnn.kernels.costs.Speeds`, in ns.
 
-    The cost of an edge is the difference of two densities. For the sparse kernel, the time of a new
-    entry relative to a product is fitted to layers of sparse inputs; each layer allocates new
-    arrays, which is expensive on some virtual machines.
+    The cost of an edge is the difference of two densities.
     """
-    import gbdnn
     from gbdnn.kernels.dense_product import multiply, target
 
     neurons, inputs, rounds = (128, 64, 1) if quick else (1024, 960, 4)
@@ -151,23 +148,12 @@ def constants(quick: bool) -> dict[str, float]:
     def by_edge(kernel: Callable[[list[Any]], Callable[[], object]]) -> float:
         return (ns(kernel(some[128])) - ns(kernel(some[32]))) / 96
 
-    rows, Z = [], target(np.empty_like(X), X[0])
-    first = network(some[neurons])[0]
-    for edges in (32, 128):
-        net = network(some[edges][:1])
-        for filled in (0.01, 0.03, 0.1):
-            few = np.where(np.random.default_rng(1).random(X.shape) < filled, X, 0)
-            made = gbdnn.infer(net, few, engine="sparse", nthreads=1).nvals
-            products = float(np.count_nonzero(few)) * edges
-            seconds = ns(inferred(net, few, "sparse")) * inputs * 4 * neurons
-            rows.append((products / seconds, made / seconds))
-    products, entries = np.array(rows).T  # weights relative errors equally
+    Z, first = target(np.empty_like(X), X[0]), network(some[neurons])[0]
     return {
         "full": by_edge(lambda layers: inferred(network(layers), X, "full")),
         "fused": by_edge(lambda layers: compiled(layers, X)),
         "dense": ns(compiled(some[neurons], X)) / neurons,
         "product": ns(lambda: multiply(first, X, Z, 1)) * 4 / neurons,
-        "entry": float(entries @ (1 - products) / (entries @ entries)),
     }
 
 

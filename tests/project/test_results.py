@@ -223,6 +223,8 @@ def test_numbers_in_sentences(docs):
     in_pages(f"{geometric_mean(ratios):.1f} times ({span(ratios)})", "when-to-use")
     for name in ("pyg-csr", "pyg"):
         in_pages(span([s[name] / s["gbdnn"] for s in cells if name in s]), "graph")
+    products = [tables.over_best(cell["s"]) for cell in tables.read("spmm")["cells"]]
+    in_pages(f"small matrices | {span(products)} |", "when-to-use")
     (many,) = tables.reports()["threads-emerald-rapids"]["networks"]
     fused = {r["threads"]: r["seconds"] for r in many["rows"] if r["program"] == "fused"}
     ratio, inputs = fused[1] / fused[16], f"{many['inputs']:,} inputs of 1024 x 120"
