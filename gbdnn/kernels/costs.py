@@ -113,7 +113,7 @@ NARROWEST = 48  # below, columns are too short for vectorised loops
 FUSED_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
 SINGLE_NEAR = 0.15, 1.25  # density, and part of the second-level cache: rows of zeros are not read
 
-LARGE = 6  # times the second-level cache: weights that a single input always fetches early
+LARGE = 8  # times the second-level cache: weights that a single input always fetches early
 
 REORDER_FROM = 2048  # inputs; an edge costs 30 ns to reorder and saves 0.02 ns per input
 

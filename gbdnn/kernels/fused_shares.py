@@ -63,7 +63,8 @@ class _Job(Record):
         self._function = getattr(compiled, f"share_{what}")
         alone = getattr(compiled.library, f"share_{what}")
         self._alone = partial(alone, self.c, ALONE.c)  # in 0.2 us instead of 1
-        self._large, self._began, self._ended = large, 0.0, -np.inf
+        self._large, self._cold = large, False
+        self._began, self._ended = 0.0, -np.inf
         self._trials = dict[Any, _Trial]()  # by number of threads, and work
         self._trial: _Trial | None = None
 
@@ -74,7 +75,10 @@ class _Job(Record):
         """
         self._began = perf_counter()
         soon = self._began - self._ended <= _SOON
-        self.set(cold=self._large or not soon)
+        cold = self._large or not soon
+        if cold != self._cold:
+            self.set(cold=cold)
+            self._cold = cold
         if count == 1 or not (work >= costs.HAND_OVER or soon or openmp_team(count) is not None):
             self._trial = None
             return False
