@@ -5,6 +5,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 
@@ -111,8 +112,7 @@ def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated():
         lambda: gbdnn.training.erdos_renyi([2**29] * 3, 1),
         lambda: gbdnn.training.with_ends(gbdnn.gallery.radixnet(1024, 1), 2**30, 2**58 // 1024),
     ):
-        with pytest.raises(gbdnn.errors.TooLargeError, match="GiB, but this machine has"):
-            call()
+        raises(gbdnn.errors.TooLargeError, "GiB, but this machine has", call)
 
 
 def test_many_random_edges_are_drawn_range_by_range(monkeypatch):

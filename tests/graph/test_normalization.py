@@ -4,6 +4,7 @@ import networkx
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 
 from gbdnn import errors, graph
 
@@ -63,8 +64,7 @@ def test_stored_zeros_are_no_edges():
 
 
 def test_errors():
-    with pytest.raises(errors.ShapeError, match="G must be square, not 2 x 3"):
-        graph.normalized(np.ones((2, 3)))
+    raises(errors.ShapeError, "G must be square, not 2 x 3", graph.normalized, np.ones((2, 3)))
     with pytest.raises(errors.ArgumentError, match="weights must be at least 0, not -2"):
         graph.normalized(np.array([[0, -2.0], [1, 0]]))
     with pytest.raises(errors.ArgumentError, match="G: contains nan"):

@@ -10,8 +10,8 @@ import sys
 import tomllib
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from statistics import geometric_mean
+from types import SimpleNamespace
 
 import pytest
 
