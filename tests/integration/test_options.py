@@ -273,9 +273,7 @@ TABLE = {
          "callback": stop, "checkpoint": WATCH},
     ),
     "argmax": (lambda **options: seen(gbdnn.argmax(X * (Y > 2)[:, None], **options)), {"dead": -1}),
-    "per_layer": (
-        lambda **options: len(gbdnn.per_layer(stats(), **options)), {"layers": 5},
-    ),
+    "per_layer": (lambda **options: len(gbdnn.per_layer(stats(), **options)), {"layers": 5}),
     "convert": (
         watching(convert),
         {"to": "matrix-market", "lossy": {"lossy": "x"}, "progress": WATCH} | OF_SOURCES,
