@@ -64,6 +64,17 @@ def test_few_equal_inputs_are_merged_only_if_that_is_asked_for(flag, left, monke
     assert gbdnn.per_layer(records)["inputs"].tolist() == [60, left, left]
 
 
+def test_windows_before_which_inputs_are_merged_grow_by_half():
+    """Each layer removes the neuron that distinguishes one more input from the others."""
+    X, records = np.eye(60), []
+    X[:, -1] = 1
+    layers = [np.diag(np.arange(60.0) > k) for k in range(59)]
+    options = {"engine": "sparse", "deduplicate": True, "callback": records.append}
+    gbdnn.infer(layers, X, **options)
+    inputs = gbdnn.per_layer(records)["inputs"]
+    assert (inputs[6:] <= 61 - np.arange(6, 59) / 1.6).all()
+
+
 @ENGINES
 def test_zeros_of_both_signs_are_distinct_bits(engine, monkeypatch):
     """Inputs that differ in the sign of a zero have equal answers, merged or not."""

@@ -91,6 +91,7 @@ def test_features_round_trip(array, part, batch):
             array.shape, expected.nvals, array.dtype, np.abs(array).max(initial=0),
         )  # fmt: skip
         assert stored.matrix().isequal(expected, check_dtype=True)
+        stored = pickle.loads(pickle.dumps(stored))  # noqa: S301
         for start in range(len(array) + 1):
             for stop in (start, start + 1, start + 3, None):
                 np.testing.assert_array_equal(dense(stored[start:stop].matrix()), array[start:stop])
