@@ -69,8 +69,7 @@ def test_windows_before_which_inputs_are_merged_grow_by_half():
     X, records = np.eye(60), []
     X[:, -1] = 1
     layers = [np.diag(np.arange(60.0) > k) for k in range(59)]
-    options = {"engine": "sparse", "deduplicate": True, "callback": records.append}
-    gbdnn.infer(layers, X, **options)
+    gbdnn.infer(layers, X, engine="sparse", deduplicate=True, callback=records.append)
     inputs = gbdnn.per_layer(records)["inputs"]
     assert (inputs[6:] <= 61 - np.arange(6, 59) / 1.6).all()
 

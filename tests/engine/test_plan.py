@@ -120,6 +120,8 @@ def test_the_table():
     assert "&#x27;full&#x27;" in plan._repr_html_()
     assert plan.seconds > 0
     assert plan.facts.entries == np.count_nonzero(CASE.X)
+    line = gbdnn.plan(network(CASE.layers), CASE.X[:16], engine="fused", nthreads=1)
+    assert line.groups[0].ms["fused"] == pytest.approx(1e-6 * line.facts.net.line)
 
 
 def test_networks_and_training_runs_are_tables_in_notebooks():
