@@ -141,24 +141,15 @@ def official(data):
 def trained(tmp_path):
     """A store with a network of biases, a clip and no last activation."""
     rng = np.random.default_rng(0)
-    net = gbdnn.Network(
-        [
-            gbdnn.Layer(rng.normal(size=(4, 3)), rng.normal(size=3), clip=6),
-            gbdnn.Layer(rng.normal(size=(3, 2)), rng.normal(size=2), activation="identity"),
-        ]
-    )
-    gbdnn.save(net, tmp_path / "trained")
+    first = gbdnn.Layer(rng.normal(size=(4, 3)), rng.normal(size=3), clip=6)
+    last = gbdnn.Layer(rng.normal(size=(3, 2)), rng.normal(size=2), activation="identity")
+    gbdnn.save([first, last], tmp_path / "trained")
     return tmp_path / "trained"
 
 
 def network(layers, dtype="FP32"):
     """The oracle's layers as a Network."""
-    return gbdnn.Network(
-        [
-            gbdnn.Layer(
-                layer.W, layer.b, bias_rule=layer.rule, activation=layer.activation,
-                clip=layer.clip, dtype=dtype,
-            )
-            for layer in layers
-        ]
-    )  # fmt: skip
+    return gbdnn.Network([
+        gbdnn.Layer(x.W, x.b, bias_rule=x.rule, activation=x.activation, clip=x.clip, dtype=dtype)
+        for x in layers
+    ])  # fmt: skip

@@ -5,9 +5,11 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.arrays import answer
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
@@ -34,8 +36,7 @@ def test_argmax_of_dense_matrices(kind):
     assert len(set(best)) > 4
     assert gbdnn.argmax(Y).tolist() == best.tolist()
     Y[3, 2] = np.nan
-    with pytest.raises(errors.ArgumentError, match="Y: contains nan"):
-        gbdnn.argmax(Y)
+    raises(errors.ArgumentError, "Y: contains nan", gbdnn.argmax, Y)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +66,18 @@ def test_argmax_of_rows_without_entries():
     hyper = gb.Matrix.from_coo([3, 10**6], [1, 0], [1.0, 2], nrows=2 * 10**6, ncols=3)
     found = gbdnn.argmax(hyper, dead=7)
     np.testing.assert_array_equal(found[[0, 3, 10**6]], [7, 1, 0])
-    with pytest.raises(errors.ArgumentError, match="dead must be at least -1"):
-        gbdnn.argmax(Y, dead=-2)
+    raises(errors.ArgumentError, "dead must be at least -1", gbdnn.argmax, Y, dead=-2)
+
+
+def test_sparse_rows_are_copied_several_times_before_the_answer_is_complete(monkeypatch):
+    """To maps, whose memory returns to the system at once."""
+    made, mapped = [], answer._mapped
+    monkeypatch.setattr(answer, "_LEAST", 1000)
+    monkeypatch.setattr(answer, "_mapped", lambda *given: made.append(given) or mapped(*given))
+    X = sp.eye_array(50, format="csr")[np.arange(2000) % 50]
+    Y = gbdnn.infer([np.eye(50)], X, engine="sparse", memory=60_000, nthreads=1)
+    assert np.array_equal(Y.to_dense(fill_value=0), X.toarray())
+    assert len(made) > 9
 
 
 def test_one_input_may_be_a_vector():

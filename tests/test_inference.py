@@ -258,12 +258,9 @@ def test_a_record_names_the_block_that_goes_through_layers_together(engine):
     assert sum(way[0][1] for way in ways.values()) == 300
 
 
-def test_options_that_no_layer_uses_are_checked():
-    with pytest.raises(errors.ArgumentError, match="clip"):
-        gbdnn.infer([np.eye(2)], np.eye(2), clip=-1, last_activation="identity")
-
-
-def test_negative_integers_that_fp32_would_round():
+def test_what_a_linear_layer_would_not_notice_is_checked():
+    """A clip that it does not use, and negative integers that FP32 would round."""
+    layers, linear = [np.eye(2, dtype="f4")], {"last_activation": "identity"}
+    raises(errors.ArgumentError, "clip", gbdnn.infer, layers, np.eye(2), clip=-1, **linear)
     X = np.array([[-(2**24) - 1, 1]])
-    with pytest.raises(errors.ArgumentError, match="-16777217"):
-        gbdnn.infer([np.eye(2, dtype="f4")], X, last_activation="identity")
+    raises(errors.ArgumentError, "-16777217", gbdnn.infer, layers, X, **linear)

@@ -231,10 +231,9 @@ def test_training_images_in_a_folder(tmp_path):
 def test_deduplicate_is_that_of_infer():
     """With few inputs, "auto" does not look for equal ones."""
     problem = challenge.generate(1024, 12, inputs=40)
+    options = {"repeat": 0, "check": False, "engine": "fused"}
     processed = {
-        each: challenge.run(
-            problem, repeat=0, check=False, deduplicate=each, engine="fused"
-        ).processed
+        each: challenge.run(problem, deduplicate=each, **options).processed
         for each in (False, "auto", True)
     }
     assert processed[False] == processed["auto"] > processed[True]

@@ -14,9 +14,8 @@ from gbdnn import cli
 
 SIGNALS = [
     (signal.SIGINT, 130, "gbdnn: interrupted\n"),
-    (signal.SIGTERM, 143, ""),
-    (signal.SIGHUP, 129, ""),
-]
+    (signal.SIGTERM, 143, ""), (signal.SIGHUP, 129, ""),
+]  # fmt: skip
 
 
 @pytest.fixture

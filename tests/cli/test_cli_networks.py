@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from calls import raises
 from shell import fails, well
 
 import gbdnn
@@ -150,11 +151,9 @@ def test_errors_name_what_the_caller_has(made, tmp_path, monkeypatch):
     assert fails("info", "net.bin", match="net.bin: ").endswith(elsewhere)
     assert fails("infer", "net.bin", made / "X", "-o", "Y", match="net.bin: ").endswith(elsewhere)
     assert fails("convert", "net.bin", "net", match="net.bin: ").endswith("format; pass --from\n")
-    with pytest.raises(errors.FormatError, match=r"cannot infer the file format; pass format=$"):
-        gbdnn.load("net.bin")
+    raises(errors.FormatError, "cannot infer the file format; pass format=$", gbdnn.load, "net.bin")
     fails("convert", made / "net", "x.y", match="format; pass --to, or use one of .mtx")
-    with pytest.raises(errors.ArgumentError, match=r"pass to=, or use one of .mtx"):
-        io.convert(made / "net", "x.y")
+    raises(errors.ArgumentError, r"pass to=, or use one of .mtx", io.convert, made / "net", "x.y")
     fails("convert", made / "net", "out", "--bias-rule", "all", match="--bias-rule does not apply")
     fails("convert", made / "net", "out", "--layers", 99, match="--layers 99: ")
     lossy = ["convert", made / "net", "files", "--to", "matrix-market"]

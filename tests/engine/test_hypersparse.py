@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
@@ -59,5 +60,4 @@ def test_no_entries():
 ])  # fmt: skip
 def test_what_is_dense_by_definition_names_the_remedy(function, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(errors.TooLargeError, match=r"X\[gbdnn\.categories\(X\), :\]\.new\(\)"):
-        function(features())
+    raises(errors.TooLargeError, r"X\[gbdnn\.categories\(X\), :\]\.new\(\)", function, features())

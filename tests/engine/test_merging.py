@@ -55,6 +55,25 @@ def test_equal_survivors_are_computed_once(monkeypatch):
     assert gbdnn.per_layer(records)["inputs"][1] == 7
 
 
+@pytest.mark.parametrize(("flag", "left"), [("auto", 60), (True, 50)])
+def test_few_equal_inputs_are_merged_only_if_that_is_asked_for(flag, left, monkeypatch):
+    narrow(monkeypatch)
+    X, records = np.eye(50)[np.arange(60) % 50], []
+    options = {"engine": "sparse", "deduplicate": flag, "nthreads": 1}
+    gbdnn.infer([np.eye(50)] * 3, X, callback=records.append, **options)
+    assert gbdnn.per_layer(records)["inputs"].tolist() == [60, left, left]
+
+
+def test_windows_before_which_inputs_are_merged_grow_by_half():
+    """Each layer removes the neuron that distinguishes one more input from the others."""
+    X, records = np.eye(60), []
+    X[:, -1] = 1
+    layers = [np.diag(np.arange(60.0) > k) for k in range(59)]
+    gbdnn.infer(layers, X, engine="sparse", deduplicate=True, callback=records.append)
+    inputs = gbdnn.per_layer(records)["inputs"]
+    assert (inputs[6:] <= 61 - np.arange(6, 59) / 1.6).all()
+
+
 @ENGINES
 def test_zeros_of_both_signs_are_distinct_bits(engine, monkeypatch):
     """Inputs that differ in the sign of a zero have equal answers, merged or not."""

@@ -93,6 +93,13 @@ def test_layers_that_only_the_sparse_kernel_computes_are_a_group():
     assert kernels == [forced[0], (1, 2, "sparse", "positive bias on entries"), forced[1]]
 
 
+def test_blocks_with_many_entries_stay_blocks():
+    """Few edges multiply little, but all entries would be converted to rows."""
+    net = gbdnn.Network([np.diag(np.arange(1000) % 10 == 0)] * 2)
+    plan = gbdnn.plan(net, sp.eye_array(1000, format="csr"))
+    assert 0 < plan.limit(1, 1000, is_sparse=False) < 100
+
+
 def test_networks_on_disk():
     held = network(CASE.layers)
     net = gbdnn.Network.lazy([layer.info for layer in held], held.__getitem__)
@@ -112,6 +119,9 @@ def test_the_table():
     ]  # fmt: skip
     assert "&#x27;full&#x27;" in plan._repr_html_()
     assert plan.seconds > 0
+    assert plan.facts.entries == np.count_nonzero(CASE.X)
+    line = gbdnn.plan(network(CASE.layers), CASE.X[:16], engine="fused", nthreads=1)
+    assert line.groups[0].ms["fused"] == pytest.approx(1e-6 * line.facts.net.line)
 
 
 def test_networks_and_training_runs_are_tables_in_notebooks():

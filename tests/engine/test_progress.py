@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from networks import converging
 
 import gbdnn
 from gbdnn.engine.progress import RunProgress, current, watched
@@ -31,6 +32,14 @@ def test_inputs_without_entries_count_once_if_they_are_read_again():
             nthreads=1,
         )  # fmt: skip
     assert work.fraction == 1
+
+
+def test_nothing_takes_less_than_no_time(monkeypatch):
+    noted, (net, X) = [], converging()
+    monkeypatch.setattr(RunProgress, "spent", lambda _, **seconds: noted.extend(seconds.values()))
+    gbdnn.infer(net, X, engine="fused", deduplicate=True, callback=id)
+    assert len(noted) > 2
+    assert min(noted) >= 0
 
 
 def test_the_seconds_of_a_block_are_divided_among_its_layers():

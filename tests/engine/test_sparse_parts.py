@@ -24,6 +24,13 @@ def test_the_parts_of_all_threads_fit_the_memory_together(nthreads, monkeypatch)
     assert memory // 2 < 8 * 12 * most * min(nthreads, machine().cores) <= memory
 
 
+def test_a_part_on_one_of_several_threads_has_all_the_memory():
+    W, X, records = np.ones((50, 40), "f4"), np.ones((60, 50), "f4"), []
+    options = {"engine": "sparse", "deduplicate": False, "nthreads": 3}
+    gbdnn.infer([W], X, memory=8 * 12 * 40 * 64, callback=records.append, **options)
+    assert [record.inputs for record in records] == [60]
+
+
 def test_rows_of_one_value_that_do_not_fit_the_memory(monkeypatch):
     """Of a matrix that is read where it is: they leave before the first layer."""
     X = np.zeros((2000, 50), "f4")

@@ -172,8 +172,7 @@ def test_labels_that_repeat_are_refused():
     pandas = pytest.importorskip("pandas")
     X = pandas.DataFrame([[1.0, 10, 100]], columns=list("aab"))
     W = pandas.DataFrame([[1.0], [2], [3]], index=list("aba"))
-    with pytest.raises(errors.ArgumentError, match=r"layer 0: .* must be unique, but 'a' repeats"):
-        gbdnn.infer([W], X)
+    raises(errors.ArgumentError, "layer 0: .* must be unique, but 'a' repeats", gbdnn.infer, [W], X)
     with pytest.raises(errors.ArgumentError, match="labels of the rows differ"):
         gbdnn.infer([W.set_axis(list("abc"))], X)
     for weights in (W.to_numpy(), W.set_axis(list("aab")), W.set_axis([2, 0, 1])):

@@ -5,6 +5,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 
@@ -111,21 +112,4 @@ def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated():
         lambda: gbdnn.training.erdos_renyi([2**29] * 3, 1),
         lambda: gbdnn.training.with_ends(gbdnn.gallery.radixnet(1024, 1), 2**30, 2**58 // 1024),
     ):
-        with pytest.raises(gbdnn.errors.TooLargeError, match="GiB, but this machine has"):
-            call()
-
-
-def test_many_random_edges_are_drawn_range_by_range(monkeypatch):
-    """Because `choice` takes 8 bytes for each number that is possible."""
-    from gbdnn.training import patterns
-
-    monkeypatch.setattr(patterns, "_RANGE", 1000)
-    random = np.random.default_rng(0)
-    for possible, count in [(25_300, 2_000), (25_300, 25_300), (25_300, 25_299), (999, 500)]:
-        edges = patterns.random_edges(possible, count, random)
-        assert len(edges) == count
-        assert (np.diff(edges) > 0).all()
-        assert 0 <= edges[0] <= edges[-1] < possible
-    counts = np.histogram(patterns.random_edges(100_000, 20_000, random), 100)[0]
-    assert 120 < counts.min() < counts.max() < 280  # 200 expected, 12.6 is one deviation
-    assert len(patterns.random_edges(10**12, 3, random)) == 3  # few of many: one draw
+        raises(gbdnn.errors.TooLargeError, "GiB, but this machine has", call)

@@ -4,6 +4,7 @@ import graph_oracle as oracle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 
 import gbdnn
 from gbdnn import graph
@@ -116,8 +117,7 @@ def test_the_matrix_of_each_combination_in_the_notes(case, conv, matrix, options
     ],
 )
 def test_unsupported_options_are_named(conv, named):
-    with pytest.raises(gbdnn.errors.ArgumentError, match=named):
-        graph.from_geometric(conv())
+    raises(gbdnn.errors.ArgumentError, named, graph.from_geometric, conv())
 
 
 @torch.no_grad()
@@ -156,8 +156,7 @@ REFUSED = {
 def test_changes_that_are_not_read_are_refused(change, why):
     conv = nn.GCNConv(4, 2)
     change(conv)
-    with pytest.raises(gbdnn.errors.ArgumentError, match=why):
-        graph.from_geometric(conv)
+    raises(gbdnn.errors.ArgumentError, why, graph.from_geometric, conv)
 
 
 def test_half_precision():

@@ -6,6 +6,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 from drawn import FORMS, same
 
 import gbdnn
@@ -179,8 +180,7 @@ def test_some_nodes_look_at_what_they_read_alone():
     assert graph.infer([np.eye(1)], X, A, nodes=[0]).to_dense(fill_value=0).item() == 2
     with pytest.raises(errors.ArgumentError, match="features: contains nan"):
         graph.infer([np.eye(1)], X, A, nodes=[2])
-    with pytest.raises(errors.ArgumentError, match="A: contains inf"):
-        graph.infer([np.eye(1)], X, A, nodes=[1])
+    raises(errors.ArgumentError, "A: contains inf", graph.infer, [np.eye(1)], X, A, nodes=[1])
 
 
 def test_a_network_and_bare_matrices():
@@ -220,8 +220,7 @@ def test_overflow_names_the_layer(engine, width, density):
     back = np.ones((4 * width, 4), np.float32)
     A, X = np.ones((3, 3)), np.ones((3, 4), np.float32)
     layers = [gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)]
-    with pytest.raises(errors.NonFiniteError, match="layer 2: Y W"):
-        graph.infer(layers, X, A, engine=engine)
+    raises(errors.NonFiniteError, "layer 2: Y W", graph.infer, layers, X, A, engine=engine)
 
 
 def test_errors():
@@ -248,8 +247,7 @@ def test_errors():
         (errors.ArgumentError, "self_weights= is float32 but the weights are float64",
          lambda: graph.Convolution(W, self_weights=W.astype(np.float32))),
     ):  # fmt: skip
-        with pytest.raises(error, match=text):
-            call()
+        raises(error, text, call)
 
 
 def test_entries_rule_where_it_is_the_same():

@@ -121,11 +121,10 @@ def test_any_two_labelled_arguments_are_aligned(made, order):
 def test_labelled_features_need_a_graph_with_labels(made, order):
     f = made(np.ones((3, 1)), order)
     A = graph.normalized(PATH, "mean")
+    nodes = r"nodes of A \(without labels\); reindex"
     for matrix in (A, A.to_dense(fill_value=0)):
-        with pytest.raises(errors.ArgumentError, match=r"nodes of A \(without labels\); reindex"):
-            graph.propagate(matrix, f)
-        with pytest.raises(errors.ArgumentError, match=r"nodes of A \(without labels\); reindex"):
-            graph.infer([np.eye(1)], f, matrix)
+        raises(errors.ArgumentError, nodes, graph.propagate, matrix, f)
+        raises(errors.ArgumentError, nodes, graph.infer, [np.eye(1)], f, matrix)
         raises(errors.ArgumentError, r"columns of A \(without labels\)", graph.spmm, matrix, f)
 
 
@@ -140,10 +139,9 @@ def test_rows_and_columns_with_different_labels_are_refused():
 )
 def test_other_labels_are_refused(index):
     f = pandas.DataFrame({"x": np.ones(len(index))}, index=index)
-    with pytest.raises(errors.ArgumentError, match="features: the labels of the rows differ"):
-        graph.propagate(LABELLED, f)
-    with pytest.raises(errors.ArgumentError, match="features: the labels of the rows differ"):
-        graph.infer([np.eye(1)], f, LABELLED)
+    differ = "features: the labels of the rows differ"
+    raises(errors.ArgumentError, differ, graph.propagate, LABELLED, f)
+    raises(errors.ArgumentError, differ, graph.infer, [np.eye(1)], f, LABELLED)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import networkx
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 
 from gbdnn import errors, graph
 
@@ -63,12 +64,9 @@ def test_stored_zeros_are_no_edges():
 
 
 def test_errors():
-    with pytest.raises(errors.ShapeError, match="G must be square, not 2 x 3"):
-        graph.normalized(np.ones((2, 3)))
-    with pytest.raises(errors.ArgumentError, match="weights must be at least 0, not -2"):
-        graph.normalized(np.array([[0, -2.0], [1, 0]]))
-    with pytest.raises(errors.ArgumentError, match="G: contains nan"):
-        graph.normalized(np.array([[0, np.nan], [1, 0]]))
+    raises(errors.ShapeError, "G must be square, not 2 x 3", graph.normalized, np.ones((2, 3)))
+    for x, message in ((-2, "weights must be at least 0, not -2"), (np.nan, "G: contains nan")):
+        raises(errors.ArgumentError, message, graph.normalized, np.array([[0.0, x], [1, 0]]))
 
 
 def test_a_weight_that_no_edge_has():

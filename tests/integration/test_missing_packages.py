@@ -6,6 +6,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse
+from calls import raises
 from shell import python
 
 import gbdnn
@@ -63,6 +64,5 @@ def test_the_command_that_installs_it(package, extra, call, tmp_path, monkeypatc
         monkeypatch.setitem(sys.modules, "mpi4py", None)
     if package == "scipy.sparse":  # else the attribute of the package around it would do
         monkeypatch.delattr(scipy, "sparse", raising=False)
-    with pytest.raises(errors.MissingPackageError, match=rf'pip install "gbdnn\[{extra}\]"'):
-        call(tmp_path)
+    raises(errors.MissingPackageError, rf'pip install "gbdnn\[{extra}\]"', call, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "x.tsv"]

@@ -70,8 +70,9 @@ def seen(x):
     return x
 
 
-def infer(**options):
-    return seen(gbdnn.infer([W0, W1], X, **options))
+def made(call, *given):
+    """A call without its options."""
+    return lambda **options: seen(call(*given, **options))
 
 
 def recorded(call):
@@ -191,8 +192,8 @@ def rule(make, **fixed):
     return call
 
 
-def optimizer(kind):
-    return lambda **options: train(optimizer=kind(**options))
+def training_with(what, kind):
+    return lambda **options: train(**{what: kind(**options)})
 
 
 def run(**options):
@@ -214,6 +215,7 @@ def stats():
 
 ARRAYS = {
     "bias": -0.2, "bias_rule": {"bias_rule": "entries", "bias": 0.3}, "clip": 0.5, "dtype": "FP64",
+    "last_activation": "identity",
 }  # fmt: skip
 ADAM = {
     "learning_rate": 0.1, "beta1": 0.5, "beta2": 0.5, "epsilon": 1.0, "weight_decay": 0.5,
@@ -242,32 +244,21 @@ TABLE = {
         {"bias": 1.0, "bias_rule": "entries", "activation": "identity", "clip": 1.0,
          "dtype": "FP64", "copy": False},
     ),
-    "Network": (
-        lambda **options: seen(gbdnn.Network([W0, W1], **options)),
-        ARRAYS | {"last_activation": "identity"},
-    ),
-    "compile": (
-        lambda **options: seen(gbdnn.compile([W0, W1], **options)(X)),
-        ARRAYS | {"last_activation": "identity"},
-    ),
-    "infer": (recorded(infer), ARRAYS | {"last_activation": "identity", "callback": None}),
+    "Network": (made(gbdnn.Network, [W0, W1]), ARRAYS),
+    "compile": (lambda **options: seen(gbdnn.compile([W0, W1], **options)(X)), ARRAYS),
+    "infer": (recorded(made(gbdnn.infer, [W0, W1], X)), ARRAYS | {"callback": None}),
     "infer_batches": (
         recorded(lambda **options: seen([*gbdnn.infer_batches([W0, W1], [X], **options)])),
-        ARRAYS | {"last_activation": "identity", "callback": None},
+        ARRAYS | {"callback": None},
     ),
     "infer_to_store": (
-        watching(to_store),
-        ARRAYS | {"last_activation": "identity", "batch_size": 20, "progress": WATCH,
-         "callback": WATCH},
+        watching(to_store), ARRAYS | {"batch_size": 20, "progress": WATCH, "callback": WATCH},
     ),
     "load": (
         watching(lambda tmp, **options: seen(gbdnn.load(store(tmp, "net", NET), **options))),
         OF_SOURCES | {"lazy": True, "progress": WATCH},
     ),
-    "radixnet": (
-        lambda **options: seen(gbdnn.gallery.radixnet(1024, 8, **options)),
-        {"seed": 1, "dtype": "FP64", "lazy": True},
-    ),
+    "radixnet": (made(gallery.radixnet, 1024, 8), {"seed": 1, "dtype": "FP64", "lazy": True}),
     "save": (
         watching(saved),
         {"format": "onnx", "progress": WATCH, "lossy": {"lossy": True, "format": "tsv"}},
@@ -282,9 +273,7 @@ TABLE = {
          "callback": stop, "checkpoint": WATCH},
     ),
     "argmax": (lambda **options: seen(gbdnn.argmax(X * (Y > 2)[:, None], **options)), {"dead": -1}),
-    "per_layer": (
-        lambda **options: len(gbdnn.per_layer(stats(), **options)), {"layers": 5},
-    ),
+    "per_layer": (lambda **options: len(gbdnn.per_layer(stats(), **options)), {"layers": 5}),
     "convert": (
         watching(convert),
         {"to": "matrix-market", "lossy": {"lossy": "x"}, "progress": WATCH} | OF_SOURCES,
@@ -307,8 +296,7 @@ TABLE = {
         {"neurons": 4096, "inputs": 3, "threshold": 200.0, "order": "C", "dtype": "FP64"},
     ),
     "radix_layers": (
-        lambda **options: seen(gallery.radix_layers([[2, 2]], **options)),
-        {"widths": [1, 2, 1], "weight": 2.0, "dtype": "FP64"},
+        made(gallery.radix_layers, [[2, 2]]), {"widths": [1, 2, 1], "weight": 2.0, "dtype": "FP64"},
     ),
     "Convolution": (
         lambda **options: seen(graph.Convolution(**{"weights": W0} | options)),
@@ -324,7 +312,7 @@ TABLE = {
         {"kind": "mean", "self_loops": False, "weight": None, "dtype": "FP32"},
     ),
     "propagate": (
-        lambda **options: seen(graph.propagate(G, X, **options)),
+        made(graph.propagate, G, X),
         {"hops": 2, "all_hops": True, "aggregate": "max", "dtype": "FP32"},
     ),
     "run": (run, {"repeat": 2, "check": False, "progress": WATCH}),
@@ -336,19 +324,13 @@ TABLE = {
         {"begin": 0.5, "end": 1.0, "every": 3, "scope": "layer"},
     ),
     "SGD": (
-        optimizer(training.SGD),
+        training_with("optimizer", training.SGD),
         {"learning_rate": 0.01, "momentum": 0.5, "nesterov": True, "weight_decay": 0.1,
          "clip_norm": 1e-3},
     ),
-    "Adam": (optimizer(training.Adam), ADAM),
-    "Cosine": (
-        lambda **options: train(schedule=training.Cosine(**options)),
-        {"final": 0.5, "warmup": 0.5},
-    ),
-    "Stepwise": (
-        lambda **options: train(schedule=training.Stepwise(**options)),
-        {"at": (0.1,), "factor": 0.5},
-    ),
+    "Adam": (training_with("optimizer", training.Adam), ADAM),
+    "Cosine": (training_with("schedule", training.Cosine), {"final": 0.5, "warmup": 0.5}),
+    "Stepwise": (training_with("schedule", training.Stepwise), {"at": (0.1,), "factor": 0.5}),
     "SparseClassifier": (estimator(sklearn.SparseClassifier), FITTING | {"class_weight": {0: 5.0}}),
     "SparseRegressor": (estimator(sklearn.SparseRegressor), FITTING),
     "compact": (
@@ -357,10 +339,10 @@ TABLE = {
         {"inputs": True},
     ),
     "erdos_renyi": (
-        lambda **options: seen(training.erdos_renyi([60, 30, 10], 0.2, **options)),
+        made(training.erdos_renyi, [60, 30, 10], 0.2),
         {"distribution": "uniform", "seed": 1, "dtype": "FP64"},
     ),
-    "initialized": (lambda **options: seen(training.initialized(NET, **options)), {"seed": 1}),
+    "initialized": (made(training.initialized, NET), {"seed": 1}),
     "with_ends": (
         lambda **options: seen(training.with_ends(NET, 20, 10, **{"degree": 3} | options)),
         {"degree": 2, "seed": 1},

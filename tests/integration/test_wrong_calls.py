@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import errors, graph, io, training
@@ -287,8 +288,7 @@ def test_an_address_is_no_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for call in (gbdnn.load, lambda path: gbdnn.io.write_features(X, path)):
         for address in ("s3://bucket/net", Path("gs://bucket/net")):
-            with pytest.raises(errors.ArgumentError, match=r"is a URL.*Object stores"):
-                call(address)
+            raises(errors.ArgumentError, r"is a URL.*Object stores", call, address)
     assert not list(tmp_path.iterdir())
     gbdnn.io.write_features(X, "run:3")  # a name with a colon is a name
     assert io.read_features("run:3").nvals == X.size

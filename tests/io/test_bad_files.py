@@ -10,6 +10,7 @@ import pathlib
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 
 import gbdnn
 from gbdnn.errors import ReadError
@@ -64,6 +65,5 @@ def test_a_checkpoint_that_cannot_be_read_is_not_written_anew(tmp_path, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(pathlib.Path, "open", failing)
-        with pytest.raises(ReadError, match="run: cannot be read: Input/output error"):
-            gbdnn.train(net, **options)
+        raises(ReadError, "run: cannot be read: Input/output error", gbdnn.train, net, **options)
     assert (tmp_path / "run").read_bytes() == before

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from calls import raises
 
 from gbdnn.errors import FormatError, OutputError
 from gbdnn.io.writing import require_writable, whole_file, whole_folder
@@ -76,8 +77,7 @@ def test_a_read_only_file_is_not_replaced(tmp_path, monkeypatch):
     path = tmp_path / "a.tsv"
     path.write_bytes(b"old\n")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write to any file
-    with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: .* is read-only"):
-        write(path, b"new\n")
+    raises(OutputError, r"a\.tsv: cannot be written: .* is read-only", write, path, b"new\n")
     assert path.read_bytes() == b"old\n"
 
 
@@ -102,8 +102,7 @@ def test_paths_that_cannot_be_written(tmp_path):
         (tmp_path / ("n" * 256), "name too long"), ("a\0b", "NUL"), ("", "it is a folder"),
     ):  # fmt: skip
         for call in (lambda path: write(path, b""), require_writable):
-            with pytest.raises(OutputError, match=f"cannot be written: .*{match}"):
-                call(path)
+            raises(OutputError, f"cannot be written: .*{match}", call, path)
     require_writable(tmp_path / "new")
     require_writable(tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == b"old\n"

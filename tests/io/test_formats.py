@@ -7,6 +7,7 @@ from pathlib import Path
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from shell import python
 
 import gbdnn
@@ -24,8 +25,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
     ],
 )  # fmt: skip
 def test_wrong_options_of_load(trained, options, match):
-    with pytest.raises(errors.ArgumentError, match=match):
-        gbdnn.load(trained, **options)
+    raises(errors.ArgumentError, match, gbdnn.load, trained, **options)
 
 
 def named(*layers):
@@ -194,8 +194,7 @@ def test_one_rule_of_names(tmp_path, name, form, writers, kind):
             found = "file" if path.is_file() else "folder"
             assert ("store" if (path / "index.json").exists() else found) == kind, writer
         else:
-            with pytest.raises(errors.ArgumentError, match=kind):
-                WRITERS[writer](path, form, tmp_path)
+            raises(errors.ArgumentError, kind, WRITERS[writer], path, form, tmp_path)
             assert not path.exists()
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from calls import raises
 
 import gbdnn
 from gbdnn import errors, io
@@ -28,8 +29,7 @@ def weights(net):
 
 
 def refused(error, match, paths, **options):
-    with pytest.raises(error, match=match):
-        gbdnn.load(paths, "matrix-market", **options)
+    raises(error, match, gbdnn.load, paths, "matrix-market", **options)
 
 
 def test_files_come_in_the_order_of_their_numbers(tmp_path):

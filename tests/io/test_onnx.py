@@ -27,15 +27,14 @@ def model(
 ):
     """Write a graph from `x` to `y`; `given` are its initialisers, floats of one type."""
     element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    arrays = {name: np.asarray(A) for name, A in given.items()}
+    arrays = {name: A if A.dtype.kind == "i" else A.astype(dtype) for name, A in arrays.items()}
     graph = helper.make_graph(
         [node if isinstance(node, onnx.NodeProto) else helper.make_node(*node) for node in nodes],
         "test",
         [helper.make_tensor_value_info("x", element, [None, 5]), *value_info],
         [helper.make_tensor_value_info("y", element, [None, None])],
-        [
-            numpy_helper.from_array(A if A.dtype.kind == "i" else A.astype(dtype), name)
-            for name, A in ((name, np.asarray(A)) for name, A in given.items())
-        ],
+        [numpy_helper.from_array(A, name) for name, A in arrays.items()],
         sparse_initializer=sparse,
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(*more)]
@@ -48,8 +47,7 @@ def gemm(x, y, W="W", b="b", **options):
 
 
 def refused(path, match, error=errors.ArgumentError, **options):
-    with pytest.raises(error, match=match):
-        gbdnn.load(path, "onnx", **options)
+    raises(error, match, gbdnn.load, path, "onnx", **options)
 
 
 LINEAR = {"W": W, "b": b}

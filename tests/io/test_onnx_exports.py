@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
@@ -47,8 +48,7 @@ def require_read(path, operator):
     if operator is None:
         require_equal(path, logits=False)
         return
-    with pytest.raises(errors.ArgumentError, match=rf"operator {operator} "):
-        gbdnn.load(path, "onnx")
+    raises(errors.ArgumentError, rf"operator {operator} ", gbdnn.load, path, "onnx")
     if operator in ("Softmax", "LogSoftmax", "Sigmoid"):
         require_equal(path, logits=True)
 

@@ -234,8 +234,7 @@ def test_a_part_without_an_index_leaves_no_shard(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store_parts, "write_json", full)
-    with pytest.raises(OutputError, match="No space"):
-        store_parts.write_part(tmp_path / "part.json", EXPECTED.dup())  # moved
+    raises(OutputError, "No space", store_parts.write_part, tmp_path / "part.json", EXPECTED.dup())
     assert not list(tmp_path.iterdir())
 
 

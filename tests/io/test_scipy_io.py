@@ -4,6 +4,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 from hypothesis import given, settings
 from networks import drawn
 
@@ -45,8 +46,7 @@ E = np.eye(4)
 
 def refused(A, match):
     for call in (lambda: gbdnn.infer([E], A), lambda: gbdnn.categories(A), lambda: gbdnn.Layer(A)):
-        with pytest.raises(errors.ArgumentError, match=f"invalid SciPy array: .*{match}"):
-            call()
+        raises(errors.ArgumentError, f"invalid SciPy array: .*{match}", call)
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "bsr"])

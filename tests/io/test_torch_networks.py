@@ -52,8 +52,7 @@ def assert_computes(net, module, X):
 
 
 def refused(source, match, error=errors.ArgumentError, **options):
-    with pytest.raises(error, match=match):
-        io.from_torch(source, **options)
+    raises(error, match, io.from_torch, source, **options)
 
 
 def small(*activations, dtype=None):
@@ -532,8 +531,7 @@ def test_weights_as_people_have_them(name, tmp_path):
         assert gbdnn.load(path, form, activation="relu") == expected
     assert gbdnn.load(path, activation="relu", clip=6)[0].clip == 6
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(errors.FormatError, match=path.name):
-        gbdnn.load(path, activation="relu")
+    raises(errors.FormatError, path.name, gbdnn.load, path, activation="relu")
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
@@ -546,8 +544,7 @@ def test_activations_that_a_file_does_not_contain_have_no_default(suffix, tmp_pa
     else:
         pytest.importorskip("safetensors.torch").save_file(state, path)
     for call, source in ((io.from_torch, state), (gbdnn.load, path)):
-        with pytest.raises(errors.ArgumentError, match=r"pass activation=.*order of its keys"):
-            call(source)
+        raises(errors.ArgumentError, r"pass activation=.*order of its keys", call, source)
     linear = gbdnn.load(path, activation="identity")
     assert [layer.activation for layer in linear] == ["identity", "identity"]
     refused(state, "activation must be", activation="gelu")
@@ -560,8 +557,7 @@ def test_other_files_of_pytorch_are_named(tmp_path):
     torch.export.save(torch.export.export(module, (x,)), tmp_path / "net.pt2")
     for name, what in (("net.pt", "TorchScript; save"), ("net.pt2", "exported program; pass")):
         for read in (gbdnn.load, partial(gbdnn.load, format="torch")):
-            with pytest.raises(errors.FormatError, match=rf"{name}: the file is (an )?{what}"):
-                read(tmp_path / name)
+            raises(errors.FormatError, rf"{name}: the file is (an )?{what}", read, tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,21 @@ def test_chosen_options_are_nearly_the_fastest(rules):
 
 
 @pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("density", [0.1, 0.9])
+def test_layers_in_blocks(name, density, on):
+    """Blocks have 64 to 128 inputs; with twice the neurons a layer has four times the edges."""
+    on(name)
+    for n in (512, 1000, 4096):
+        assert 64 <= costs.fused_width(n, 4, 60_000, 8) <= 128
+        half, whole = (costs.fused_layer(64, int(density * m**2), m, m, 4) for m in (n, 2 * n))
+        assert 3 < whole / half <= 4
+
+
+def test_panels_of_the_full_kernel_have_odd_multiples_of_16_inputs():
+    assert [costs.padded(inputs) for inputs in (1, 16, 17, 48, 49)] == [16, 16, 48, 48, 80]
+
+
+@pytest.mark.parametrize("name", MACHINES)
 def test_panels_change_by_at_most_one_where_density_changes_little(name, on):
     """A cliff, from no panels to many, would be seen on processors that nobody has measured."""
     on(name)

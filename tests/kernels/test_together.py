@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn.kernels import costs, together
@@ -61,8 +62,7 @@ def test_a_helper_that_cannot_begin_raises_for_the_caller(call, monkeypatch):
 
     monkeypatch.setattr(threads_module, "unbind", fail)
     monkeypatch.setattr(threads_module, "_idle", [])
-    with pytest.raises(MemoryError, match="no more"):
-        call()
+    raises(MemoryError, "no more", call)
 
 
 def test_helpers_that_sleep_wake_on_other_cores(monkeypatch, teams):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from calls import raises
 from conftest import network
 from oracles import case
 
@@ -147,8 +148,7 @@ def test_a_cast_that_overflows_names_the_layer():
 
 
 def test_shapes_and_dtypes_are_checked_at_once(source):
-    with pytest.raises(ShapeError, match="layer 1: weights are 18 x 20 but"):
-        Network.lazy([NET[0], NET[2]], source)
+    raises(ShapeError, "layer 1: weights are 18 x 20 but", Network.lazy, [NET[0], NET[2]], source)
     with pytest.raises(ArgumentError, match="layer 1 is float64 but layer 0 is float32"):
         Network.lazy([NET[0], NET[1].astype("FP64")], source)
 

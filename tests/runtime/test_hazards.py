@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from calls import raises
 from shell import python
 
 import gbdnn
@@ -115,8 +116,7 @@ def test_an_error_on_a_thread_ends_all_and_reaches_the_caller(error):
         stopped.wait()
         ended.append(k)
 
-    with pytest.raises(error, match="stop"):
-        gbdnn_threads.on_threads(4, work, stop=stopped.set)
+    raises(error, "stop", gbdnn_threads.on_threads, 4, work, stop=stopped.set)
     assert sorted(ended) == [0, 2, 3]
     begun = []
     gbdnn_threads.on_threads(4, begun.append, stop=stopped.set)
@@ -130,8 +130,7 @@ def test_an_error_ends_ranges_of_rows():
     def fail(*_):
         raise KeyError("stop")
 
-    with pytest.raises(KeyError, match="stop"):
-        compute([(Record("dense", np.dtype("f4")), some)], lambda: fail, 1)
+    raises(KeyError, "stop", compute, [(Record("dense", np.dtype("f4")), some)], lambda: fail, 1)
     assert some.begun[0] == some.count
 
 

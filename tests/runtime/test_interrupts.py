@@ -11,6 +11,7 @@ from weakref import ref
 
 import numpy as np
 import pytest
+from calls import raises
 from shell import python
 
 import gbdnn
@@ -175,8 +176,7 @@ def test_a_handlers_exception_is_no_error_of_the_input(call, kind):
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with pytest.raises(kind, match="too late"):
-            CONVERSIONS[call]()
+        raises(kind, "too late", CONVERSIONS[call])
     finally:
         signal.signal(signal.SIGUSR1, before)
 

@@ -12,10 +12,14 @@ from gbdnn.runtime import threads
 from gbdnn.runtime.threads import available
 
 W, X = np.eye(6, dtype="f4"), np.ones((5, 6), "f4")
+E = np.eye(300, dtype="f4")  # a matrix so large is read where it is
 
 
 class Observed(list):
     """The threads that GraphBLAS may use, whenever somebody asks for something."""
+
+    def call(self, *_):
+        self.append(available())
 
     def layers(self):
         for _ in range(2):
@@ -56,6 +60,9 @@ CALLS = {
     "infer, lazy": lambda o, **n: gbdnn.infer(o.lazy(), X, **n),
     "infer, no layers": lambda o, **n: gbdnn.infer([], o.sparse(), **n),
     "infer, cast": lambda o, **n: gbdnn.infer(o.lazy(), o.sparse(), dtype="FP64", **n),
+    "infer, callback": lambda o, **n: gbdnn.infer(
+        [E], gb.Matrix.from_dense(E, missing_value=0), engine="fused", callback=o.call, **n
+    ),
     "infer_batches": lambda o, **n: list(gbdnn.infer_batches(o.layers(), [o.sparse()], **n)),
     "compile": lambda o, **n: gbdnn.compile(o.layers(), **n),
     "compile, lazy": lambda o, **n: gbdnn.compile(o.lazy(), **n),

@@ -77,12 +77,8 @@ def case(
         W = dyadic(random, (n, m), density, low=-8)
         if not exact:
             W = W * random.random((n, m))
-        layers.append(
-            Dense(
-                W, biases(random, bias, m), rule,
-                activation if last or activation == "relu" else "relu", clip,
-            )
-        )  # fmt: skip
+        b, kind = biases(random, bias, m), activation if last else "relu"
+        layers.append(Dense(W, b, rule, kind, clip))
     X = dyadic(random, (inputs, sizes[0]), density, low=-4, high=32)
     X[:: max(inputs // 5, 2)] = 0  # some inputs are dead from the start
     return Case(layers, X, exact)

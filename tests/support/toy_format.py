@@ -17,9 +17,7 @@ def write_toy(net, file):
     np.savez(file, **{f"layer{k}": W for k, W in enumerate(weights)})
 
 
-register(
-    Format(
-        name="toy", read=read_toy, write=write_toy, options="clip", suffixes=(".toy",),
-        assumed=Assumed(),
-    )
-)  # fmt: skip
+register(Format(
+    name="toy", read=read_toy, write=write_toy, options="clip", suffixes=(".toy",),
+    assumed=Assumed(),
+))  # fmt: skip

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from calls import raises
 from toy_rules import Huber, NonNegative
 
 import gbdnn
@@ -32,5 +33,4 @@ def test_a_loss_and_an_adjustment_are_one_file(tmp_path):
 
     options["checkpoint"] = tmp_path / "run"
     gbdnn.train(net, X, Y, **options)
-    with pytest.raises(gbdnn.GbdnnError, match="loss"):
-        gbdnn.train(net, X, Y, **options | {"loss": Huber(1.0)})
+    raises(gbdnn.GbdnnError, "loss", gbdnn.train, net, X, Y, **options | {"loss": Huber(1.0)})

@@ -49,7 +49,7 @@ def test_a_network_with_one_answer_is_no_error_while_the_loss_falls():
     """No input reaches the outputs, whose biases learn."""
     hidden = gbdnn.Layer(np.eye(3), -10.0)
     net = gbdnn.Network([hidden, gbdnn.Layer(np.ones((3, 1)), activation="identity")])
-    X, y = np.random.default_rng(0).random((50, 3)), np.full((50, 1), 5.0)
+    X, y = np.random.default_rng(0).random((50, 3)), np.full(50, 5.0)
     run = gbdnn.train(net, X, y, epochs=30, batch_size=10, optimizer=training.SGD(0.1, momentum=0))
     losses = [record.loss for record in run.history]
     assert losses == sorted(losses, reverse=True)

@@ -11,7 +11,7 @@ from training_oracle import Oracle
 
 import gbdnn
 from gbdnn import training
-from gbdnn.training import SET, GroupLasso, MagnitudePruning, RigL, StepContext, compact
+from gbdnn.training import SET, GroupLasso, MagnitudePruning, RigL, StepContext, compact, patterns
 
 SIZES = (30, 24, 18, 7)
 
@@ -343,3 +343,17 @@ def test_radix_patterns_with_ends():
     again = training.with_ends(gbdnn.gallery.radixnet(1024, 2), 784, 10, degree=20, seed=3)
     assert net.isequal(again)
     assert training.with_ends(net[1:2], 5, 3).infos[0].edges == 5 * 1024
+
+
+def test_many_random_edges_are_drawn_range_by_range(monkeypatch):
+    """Because `choice` takes 8 bytes for each number that is possible."""
+    monkeypatch.setattr(patterns, "_RANGE", 1000)
+    random = np.random.default_rng(0)
+    for possible, count in [(25_300, 2_000), (25_300, 25_300), (25_300, 25_299), (999, 500)]:
+        edges = patterns.random_edges(possible, count, random)
+        assert len(edges) == count
+        assert (np.diff(edges) > 0).all()
+        assert 0 <= edges[0] <= edges[-1] < possible
+    counts = np.histogram(patterns.random_edges(100_000, 20_000, random), 100)[0]
+    assert 120 < counts.min() < counts.max() < 280  # 200 expected, 12.6 is one deviation
+    assert len(patterns.random_edges(10**12, 3, random)) == 3  # few of many: one draw

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
@@ -57,7 +58,6 @@ def test_without_labels():
 
 
 def test_bad_input():
-    with pytest.raises(errors.ArgumentError, match="no epochs"):
-        viz.plot_history([])
+    raises(errors.ArgumentError, "no epochs", viz.plot_history, [])
     with pytest.raises(errors.ArgumentError, match="'loss', 'accuracy' or 'edges', not 'losses'"):
         viz.plot_history(RECORDS, of="losses")

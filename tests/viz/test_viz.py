@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn import errors
@@ -103,8 +104,7 @@ def test_each_plot_has_its_own_figure_and_leaves_the_report(plot, report):
     ],
 )  # fmt: skip
 def test_nothing_to_plot(plot, report, match):
-    with pytest.raises(errors.ArgumentError, match=match):
-        plot(report)
+    raises(errors.ArgumentError, match, plot, report)
 
 
 # Files
