@@ -175,15 +175,3 @@ def test_an_error_ends_all_ranks(small, tmp_path):
     assert lines
     assert all("nowhere" in line for line in lines)
     assert not (tmp_path / "Y").exists()
-
-
-@pytest.mark.slow
-def test_the_benchmark(tmp_path):
-    pytest.importorskip("typer")
-    script = RANKS.parents[2] / "benchmarks" / "scale" / "pipeline.py"
-    problem = ["--neurons", 1024, "--layers", 6, "--inputs", 300]
-    options = ["--cuts", 2, "--rounds", 1, "--json", tmp_path / "found.json"]
-    done = mpiexec(2, script, *problem, *options)
-    assert done.returncode == 0, done.stderr
-    runs = json.loads((tmp_path / "found.json").read_text())["runs"]
-    assert [rank["layers"] for rank in runs[2]["ranks"]] == [[0, 2], [2, 6]]

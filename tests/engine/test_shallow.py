@@ -17,6 +17,7 @@ from gbdnn import errors
 from gbdnn.kernels import costs, fused_shares
 from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FullWeights
+from gbdnn.kernels.fused_run import CompiledRun
 from gbdnn.kernels.sparse import SparseWeights
 
 
@@ -122,6 +123,20 @@ def test_weights_are_fetched_early_after_other_work(
         found.append(run(X))
         np.testing.assert_array_equal(found[-1], found[0])
     assert cold == expected
+
+
+@pytest.mark.parametrize(("count", "short", "runs"), [(20, 1e7, 0), (20, 0, 1), (200, 1e7, 1)])
+def test_few_inputs_on_one_thread_need_no_run(count, short, runs, monkeypatch):
+    """Unless they take so long that a signal has to be seen on the way."""
+    monkeypatch.setattr(costs, "SHORT", short)
+    net, X, made, advance = network(MIXED), inputs(count, 50), [], CompiledRun.advance
+    monkeypatch.setattr(
+        CompiledRun, "advance", lambda run, *of: made.append(1) or advance(run, *of)
+    )
+    Y = gbdnn.infer(net, X, nthreads=1).to_dense(fill_value=0)
+    assert len(made) == runs
+    singles = np.vstack([gbdnn.infer(net, x[np.newaxis]).to_dense(fill_value=0) for x in X])
+    np.testing.assert_array_equal(Y, singles)
 
 
 def test_helpers_rest_if_calls_with_them_take_longer(monkeypatch, now, helped):

@@ -146,9 +146,10 @@ def drawn_call(seed, folder):
             if "a block of" in str(error):
                 return False
             raise
-    case.check(found[0], rows)
-    assert found[1].isequal(found[0]), seed
-    assert found[2].isequal(found[0]), seed
+    for Y in found:
+        case.check(Y, rows)
+        # With few rows, GraphBLAS may split a sum over threads.
+        assert options["engine"] in ("graphblas", "sparse") or Y.isequal(found[0]), seed
     assert name == "stored" or same(given, form(case.X)), seed
     assert gbdnn.per_layer(records)["entries"][-1] == np.count_nonzero(case.expected)
     expected = case.expected[rows]

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gbdnn.kernels import costs
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -223,6 +225,7 @@ def test_numbers_in_sentences(docs):
     in_pages(f"{geometric_mean(ratios):.1f} times ({span(ratios)})", "when-to-use")
     for name in ("pyg-csr", "pyg"):
         in_pages(span([s[name] / s["gbdnn"] for s in cells if name in s]), "graph")
+    in_pages(f"take {costs.HAND_OVER / 1e6:.2f} ms on one thread", "architecture")
     products = [tables.over_best(cell["s"]) for cell in tables.read("spmm")["cells"]]
     in_pages(f"small matrices | {span(products)} |", "when-to-use")
     (many,) = tables.reports()["threads-emerald-rapids"]["networks"]
