@@ -167,6 +167,8 @@ def main(
                     began = perf_counter()
                     gbdnn.infer(net, X, engine=engine, nthreads=n, deduplicate=deduplicate)
                     outside[n].append(perf_counter() - began - calls.seconds)
+                if not calls.times:
+                    raise SystemExit(f"{size} inputs are too few to be divided into pieces")
                 rounds_of[n].append(np.concatenate(calls.times))
         print(f"{size} inputs, deduplicate={deduplicate!r}")
         times: dict[str, float] = {}

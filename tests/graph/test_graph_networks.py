@@ -139,7 +139,7 @@ def drawn_call(seed, folder):
             graph.infer(case.layers, given, A, callback=records.append, **options)
             for n in (1, 3):
                 S = graph.propagate(A, given, hops=hops, all_hops=True, nthreads=n, **options)
-                S = S if isinstance(S, np.ndarray) else S.to_dense(fill_value=0)
+                S = S if isinstance(S, np.ndarray) else S.to_dense(fill_value=0, dtype=S.dtype)
                 within = 1e-9 if S.dtype == np.float64 else 1e-4
                 np.testing.assert_allclose(S, np.hstack(expected), rtol=within, atol=within)
         except errors.ArgumentError as error:

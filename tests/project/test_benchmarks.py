@@ -37,7 +37,7 @@ OPTIONS = {
     "training_accuracy.py": ["--epochs", 3, "--seeds", 1, "--density", 20, "--rules", "rigl"],
     "training_steps.py": [*NETWORK, "--nthreads", 1, "--inputs", "16,40"],
     "twelve.py": ["results", "--network", "1024x120", "--inputs", 64, "--check"],
-    "virtual_cores.py": [*TINY, "--cores", "1,3"],
+    "virtual_cores.py": ["--inputs", 200, *TINY[2:], "--cores", "1,3"],
     "wide.py": ["--quick"],
 }  # fmt: skip
 PAPERS = {file.name: ["--quick"] for file in BENCHMARKS.glob("papers/*.py")}
