@@ -4,8 +4,8 @@
 
 For each file: the commit at which it was measured, and the number of later commits that changed
 its benchmark, or the package's code that its benchmark runs. If only some times can change, the
-commit's message ends with a line of the names of their files: ``Times: accelerate graph``. Files of
-other processors are records.
+commit's message ends with a line of the names of their files, or "none":
+``Times: accelerate graph``. Files of other processors are records.
 """
 
 from __future__ import annotations

@@ -121,10 +121,11 @@ def as_inputs(X: Any, net: Network) -> Inputs:
     if isinstance(source, DenseRows):
         source.largest  # noqa: B018 -- raises if a value is not finite
         return ArrayInputs(source)
-    address = getattr(X, "address", None)
+    store = getattr(X, "source", None)
+    content = store and (store.content(), getattr(X, "start", 0), X.nrows)
     if is_source(X) and _COPIES * _nbytes(source) > MEMORY:
-        return StoredInputs(source, MEMORY, address and address.content())
-    return SparseInputs(source.sparse_rows(0, source.nrows), address and address.content())
+        return StoredInputs(source, MEMORY, content)
+    return SparseInputs(source.sparse_rows(0, source.nrows), content)
 
 
 def _nbytes(rows: RowSource) -> int:

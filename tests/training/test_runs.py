@@ -294,11 +294,13 @@ def test_a_checkpoint_compares_stored_features(memory, monkeypatch, tmp_path):
     options = {"epochs": 1, "checkpoint": tmp_path / "run"}
     for name, scale in (("a", 1.0), ("b", 1.0), ("c", 1.5)):
         gbdnn.io.write_features(sp.csr_array(X * scale), tmp_path / name)
-    gbdnn.train(NET, gbdnn.io.read_features(tmp_path / "a"), Y, **options)
+    a, b, c = (gbdnn.io.open_features(tmp_path / name)[10:] for name in "abc")
+    gbdnn.train(NET, a, Y[10:], **options)
     monkeypatch.undo()  # another machine
-    gbdnn.train(NET, gbdnn.io.read_features(tmp_path / "b"), Y, **options)
-    with pytest.raises(errors.ArgumentError, match="has data"):
-        gbdnn.train(NET, gbdnn.io.read_features(tmp_path / "c"), Y, **options)
+    gbdnn.train(NET, b, Y[10:], **options)
+    for other in (c, gbdnn.io.open_features(tmp_path / "a")[:-10]):
+        with pytest.raises(errors.ArgumentError, match="has data"):
+            gbdnn.train(NET, other, Y[10:], **options)
 
 
 # -- moments ------------------------------------------------------------------------------------
