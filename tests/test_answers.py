@@ -64,8 +64,7 @@ def test_argmax_of_rows_without_entries():
         np.testing.assert_array_equal(gbdnn.argmax(each), [1, 0, 0, 0])
         np.testing.assert_array_equal(gbdnn.argmax(each, dead=-1), [1, -1, 0, 0])
     hyper = gb.Matrix.from_coo([3, 10**6], [1, 0], [1.0, 2], nrows=2 * 10**6, ncols=3)
-    found = gbdnn.argmax(hyper, dead=7)
-    np.testing.assert_array_equal(found[[0, 3, 10**6]], [7, 1, 0])
+    np.testing.assert_array_equal(gbdnn.argmax(hyper, dead=7)[[0, 3, 10**6]], [7, 1, 0])
     raises(errors.ArgumentError, "dead must be at least -1", gbdnn.argmax, Y, dead=-2)
 
 

@@ -18,7 +18,7 @@ import scipy.sparse
 from calls import raises
 
 import gbdnn
-from gbdnn import errors
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 torch = pytest.importorskip("torch")
 import gbdnn.torch as gt  # noqa: E402
@@ -346,20 +346,20 @@ def test_copies_and_checkpoints():
     file.seek(0)
     model.load_state_dict(torch.load(file))
     assert torch.equal(model(x), expected)
-    other = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64)
-    same = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64)
+    made = partial(gt.SparseLinear, 20, 30, density=0.2, dtype=torch.float64)
+    other, same = made(), made()
     same(x)
     same.load_state_dict(other.state_dict())  # another pattern of the same size
     assert torch.equal(same(x), other(x))
-    empty = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64, device="meta")
-    raises(errors.ArgumentError, "meta", empty, x)
+    empty = made(device="meta")
+    raises(ArgumentError, "meta", empty, x)
     empty.to_empty(device="cpu").load_state_dict(other.state_dict())
     assert torch.equal(empty(x), other(x))
     empty.double().float()
     near(empty(x.float()), other(x).float())
     assert gt.SparseLinear(20, 30, mask=torch.ones(30, 20), device="meta").values.shape == (600,)
     with torch.inference_mode():
-        same = gt.SparseLinear(20, 30, density=0.2, dtype=torch.float64)
+        same = made()
         for _ in range(2):
             near(same(x), x @ same.weight.to_dense().T + same.bias)
             same.rewire(0.5)
@@ -369,10 +369,8 @@ def test_copies_and_checkpoints():
 def test_activation_checkpoints(reentrant):
     model, found = network(20, 30, 7), []
     x = torch.randn(5, 20, dtype=torch.float64).requires_grad_()
-    for call in (
-        model,
-        lambda x: torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant),
-    ):
+    checkpointed = partial(torch.utils.checkpoint.checkpoint, model, use_reentrant=reentrant)
+    for call in (model, checkpointed):
         model.zero_grad()
         call(x).square().sum().backward()
         found.append(model[0].values.grad.clone())
@@ -400,72 +398,66 @@ def test_compiled_graphs():
 def test_shapes_without_data_are_those_of_results(batch):
     parts = layer(20, 30), layer(30, 7)
     x = torch.randn(batch, 20, dtype=torch.float64)
-    values, biases, crow, col = (
-        [getattr(part, name).detach() for part in parts]
-        for name in ("values", "bias", "crow_indices", "col_indices")
-    )
+    names = "values", "bias", "crow_indices", "col_indices"
+    values, biases, crow, col = ([getattr(x, name).detach() for x in parts] for name in names)
     lists = crow, col, [True, False]
     out, memory = passes._operator(x, values, biases, *lists)
-    given = out, memory, values, *lists, 20, True
     check = partial(torch.library.opcheck, test_utils="test_faketensor")
     check(passes._operator, (x, values, biases, *lists))
-    check(passes._back_operator, given)
+    check(passes._back_operator, (out, memory, values, *lists, 20, True))
 
 
 def test_what_is_not_supported_is_an_error():
     part = layer(20, 7)
     x = torch.randn(5, 20, dtype=torch.float64)
     for call in (lambda: torch.vmap(part)(x), lambda: torch.jit.trace(part, x)):
-        raises(errors.ArgumentError, r"neither torch\.func", call)
+        raises(ArgumentError, r"neither torch\.func", call)
     y = x.requires_grad_()
-    with pytest.raises(errors.ArgumentError, match="neither create_graph=True"):
+    with pytest.raises(ArgumentError, match="neither create_graph=True"):
         torch.autograd.grad(part(y).sum(), y, create_graph=True)
     for call in (
         lambda: torch.autograd.functional.jacobian(part, y, vectorize=True),
         lambda z: torch.vmap(lambda d: torch.autograd.grad(z, y, d))(z.new_ones(2, *z.shape)),
     ):
-        with pytest.raises(errors.ArgumentError, match="nor is_grads_batched=True"):
+        with pytest.raises(ArgumentError, match="nor is_grads_batched=True"):
             call(*[part(y)] * call.__code__.co_argcount)
     for wrong, kind, match in (
-        (x.float(), errors.ArgumentError, "float32"), (x.to("meta"), errors.ArgumentError, "meta"),
-        (x[:, 1:], errors.ShapeError, r"\(5, 19\), expected \(\.\.\., 20\)"),
-        (x[0, 0], errors.ShapeError, r"\(\), expected"),
-        (x.to_sparse(), errors.ArgumentError, "CPU"),
+        (x.float(), ArgumentError, "float32"), (x.to("meta"), ArgumentError, "meta"),
+        (x[:, 1:], ShapeError, r"\(5, 19\), expected \(\.\.\., 20\)"),
+        (x[0, 0], ShapeError, r"\(\), expected"),
+        (x.to_sparse(), ArgumentError, "CPU"),
     ):  # fmt: skip
         raises(kind, match, part, wrong.detach())
-    raises(errors.ArgumentError, "float16", copy.deepcopy(part).half(), x.detach().half())
+    raises(ArgumentError, "float16", copy.deepcopy(part).half(), x.detach().half())
     part.col_indices[0] = 99
-    raises(errors.ArgumentError, "col_indices", part, x)
+    raises(ArgumentError, "col_indices", part, x)
     for at, wrong in (3, 0), (3, 10**15), (-1, -1), (0, 1):
         part = layer(20, 7)
         part.crow_indices[at] = wrong
-        raises(errors.ArgumentError, "not those of a CSR matrix", part, x)
+        raises(ArgumentError, "not those of a CSR matrix", part, x)
     for name, match in (("values", "values have shape"), ("bias", "bias has shape")):
         part = layer(20, 7)
         setattr(part, name, nn.Parameter(getattr(part, name)[1:].detach()))
-        raises(errors.ShapeError, match, part, x)
-    with pytest.raises(errors.ShapeError, match="7 outputs, the next one has 6 inputs"):
+        raises(ShapeError, match, part, x)
+    with pytest.raises(ShapeError, match="7 outputs, the next one has 6 inputs"):
         gt.SparseSequential(layer(20, 7), layer(6, 5))(x)
 
 
 def test_wrong_arguments():
     for part in (layer(3, 2), network(3, 2)):
-        raises(errors.ArgumentTypeError, "must be a tensor, not ndarray", part, np.ones((4, 3)))
+        raises(ArgumentTypeError, "must be a tensor, not ndarray", part, np.ones((4, 3)))
     for options in ({}, {"density": 0.5, "mask": torch.ones(3, 4)}):
-        raises(errors.ArgumentError, "either density or mask", gt.SparseLinear, 4, 3, **options)
-    with pytest.raises(errors.ShapeError, match=r"\(4, 3\), expected \(3, 4\)"):
-        gt.SparseLinear(4, 3, mask=torch.ones(4, 3))
+        raises(ArgumentError, "either density or mask", gt.SparseLinear, 4, 3, **options)
+    raises(ShapeError, r"\(4, 3\), expected \(3, 4\)", gt.SparseLinear, 4, 3, mask=torch.ones(4, 3))
     part = gt.SparseLinear(4, 3, density=0.5)
     for call in (lambda x: gt.SparseLinear(4, 3, density=x), part.rewire,
                  lambda x: gt.SparseLinear.from_dense(nn.Linear(4, 3), x)):  # fmt: skip
         for wrong in (-0.1, 1.5, math.nan):
-            raises(errors.ArgumentError, r"density|fraction", call, wrong)
-    with pytest.raises(errors.ArgumentError, match="score must be 'random' or 'gradient'"):
-        part.rewire(0.5, "magnitude")
+            raises(ArgumentError, r"density|fraction", call, wrong)
+    raises(ArgumentError, "score must be 'random' or 'gradient'", part.rewire, 0.5, "magnitude")
     part(torch.ones(2, 4)).sum().backward()
     part(torch.ones(2, 4))
-    with pytest.raises(errors.ArgumentError, match="needs a backward pass since the last call"):
-        part.rewire(0.5, "gradient")
+    raises(ArgumentError, "needs a backward pass since the last call", part.rewire, 0.5, "gradient")
 
 
 def test_dense_and_back():
@@ -526,7 +518,7 @@ def test_rewiring(score, batch):
     near(part(y), y @ after.T + part.bias)
     model(x).sum().backward()
     model(x)
-    raises(errors.ArgumentError, "needs a backward pass", model[2].rewire, 0.1, "gradient")
+    raises(ArgumentError, "needs a backward pass", model[2].rewire, 0.1, "gradient")
     model(x[:0]).sum().backward()
     model[2].rewire(0.1, "gradient")  # all gradients are 0
     full = gt.SparseLinear(4, 3, density=1)
@@ -541,8 +533,7 @@ def test_gradients_of_all_weights_are_those_of_all_uses():
 
     def same(part):
         (edges,) = patterns_of(part)
-        gradient = torch.from_numpy(edges.dense_gradient())
-        near(at_edges(part, gradient), part.values.grad)
+        near(at_edges(part, torch.from_numpy(edges.dense_gradient())), part.values.grad)
 
     x, y = torch.randn(2, 5, 20, dtype=torch.float64)
     for begins in (False, True):
@@ -559,7 +550,7 @@ def test_gradients_of_all_weights_are_those_of_all_uses():
         same(model[0])
         assert len(patterns_of(model[0])[0].uses) == 2  # and no buffers of earlier passes
     model[4](x)
-    raises(errors.ArgumentError, "needs a backward pass", model[4].rewire, 0.1, "gradient")
+    raises(ArgumentError, "needs a backward pass", model[4].rewire, 0.1, "gradient")
     model.zero_grad()
     first, second = model(x), model(y)
     first.square().sum().backward()
@@ -637,7 +628,7 @@ def test_pruned_weights_are_those_of_the_last_step():
     dense, net = part.weight.to_dense(), gbdnn.io.from_torch(part)
     near(F.linear(x, dense, part.bias), part(x))
     near(torch.from_numpy(gbdnn.infer(net, x.numpy()).to_dense(fill_value=0)).float(), part(x))
-    raises(errors.ArgumentError, "values are computed", part.rewire, 0.1)
+    raises(ArgumentError, "values are computed", part.rewire, 0.1)
 
 
 @pytest.mark.parametrize("change", ["weight_norm", "spectral_norm", "orthogonal"])
@@ -674,10 +665,9 @@ class Masked(nn.Linear):
 def test_modules_whose_weights_are_not_those_of_a_linear():
     hooked, lazy = nn.Linear(4, 4), nn.LazyLinear(4)
     hooked.register_forward_hook(lambda *given: 2 * given[2])
-    for module, why in (
-        (hooked, "hooks"), (lazy, "no weights yet"), (Masked(4, 4), "a Masked is not"),
-    ):  # fmt: skip
-        raises(errors.ArgumentError, why, gt.SparseLinear.from_dense, module)
+    masked = Masked(4, 4)
+    for module, why in ((hooked, "hooks"), (lazy, "no weights yet"), (masked, "a Masked is not")):
+        raises(ArgumentError, why, gt.SparseLinear.from_dense, module)
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -727,7 +717,7 @@ def rewired(rank, file, results):
         optimizer.step()
         gradient = patterns_of(part)[0].dense_gradient()
         before = pattern(part)
-        raises(errors.ArgumentError, "needs process_group=", part.rewire, 0.3, score, [optimizer])
+        raises(ArgumentError, "needs process_group=", part.rewire, 0.3, score, [optimizer])
         part.rewire(0.3, score, [optimizer], process_group=dist.group.WORLD)
         after = pattern(part)
     states = part.state_dict(), optimizer.state_dict()["state"][0]

@@ -167,8 +167,7 @@ def test_default_numbers_of_threads(monkeypatch):
 
 def test_losses_in_a_figure():
     pytest.importorskip("matplotlib")
-    of = simulated(LOSSES, noise=0)
-    ax = of.plot_losses()
+    ax = simulated(LOSSES, noise=0).plot_losses()
     widths = np.array([[bar.get_width() for bar in bars] for bars in ax.containers])
     assert widths.sum(axis=0) == pytest.approx(np.ones(16))
     assert widths[:, 3] == pytest.approx([0.3226, 0, 0.6774], abs=1e-3)
@@ -188,10 +187,8 @@ def test_disturbed_rounds_do_not_count():
     assert row(of, "fused", 2)["rounds"] == 5
     assert "rounds [1, 4] disturbed" in repr(of)
     for cores, disturbed in ((1, [1, 4, 6]), (16, [1])):  # a quarter of a core, or 5 %
-        assert (
-            replace(study((0.0, 1.0, 0, 0, 0.5, None, 0.3)), machine={"cores": cores}).disturbed
-            == disturbed
-        )
+        of = replace(study((0.0, 1.0, 0, 0, 0.5, None, 0.3)), machine={"cores": cores})
+        assert of.disturbed == disturbed
 
 
 def test_no_conclusions_from_disturbed_rounds():
@@ -245,9 +242,8 @@ def test_tables():
     assert latex.count("&") == 9 * 7
     assert r"\multicolumn{8}{l}{* more threads than physical cores (4)}" in latex
     assert [line.split()[2] for line in lines[2:6]] == ["1", "2", "4", "8*"]
-    assert Scaling([Run("50 % & a_b", "strong", 1, 0, 1.0, 1.0)]).to_latex().count(
-        r"50 \% \& a\_b &"
-    ) == 1  # fmt: skip
+    latex = Scaling([Run("50 % & a_b", "strong", 1, 0, 1.0, 1.0)]).to_latex()
+    assert latex.count(r"50 \% \& a\_b &") == 1
     html = Scaling([Run("a < b", "strong", 1, 0, 1.0, 1.0)])._repr_html_()
     assert "<td>a &lt; b<td>" in html
 

@@ -7,6 +7,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from calls import raises
 
 import gbdnn
 from gbdnn import Layer, Network, errors, infer
@@ -195,8 +196,7 @@ def test_numbers_of_any_size():
 def test_a_refused_layer_leaves_the_matrix():
     A = gb.Matrix.from_dense(W, missing_value=0)
     for option in ({"bias": [1, 2]}, {"bias": np.nan}, {"clip": 0}, {"dtype": "INT8"}):
-        with pytest.raises(gbdnn.GbdnnError):
-            Layer(A, copy=False, **option)
+        raises(gbdnn.GbdnnError, None, Layer, A, copy=False, **option)
     assert A.isequal(gb.Matrix.from_dense(W, missing_value=0))
 
 

@@ -6,13 +6,15 @@ import shutil
 import graphblas as gb
 import numpy as np
 import pytest
+from calls import raises
 from conftest import network
 from oracles import Dense, dense_inference
 
 import gbdnn
-from gbdnn import challenge, errors
+from gbdnn import challenge
 from gbdnn.challenge.problems import training_images
 from gbdnn.challenge.scipy_check import scipy_categories
+from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.io import write_categories, write_features
 
 
@@ -101,8 +103,7 @@ def test_a_wrong_truth_fails(files, truth):
 
 def test_truth_past_the_images(files):
     write_categories([3, 300], files / "DNN" / "neuron1024-l12-categories.tsv", replace=True)
-    with pytest.raises(errors.FormatError, match="lists input 301, but only 300 images"):
-        challenge.load(files, 1024, 12)
+    raises(FormatError, "lists input 301, but only 300 images", challenge.load, files, 1024, 12)
 
 
 def test_more_inputs_than_official_images(files):
@@ -112,9 +113,8 @@ def test_more_inputs_than_official_images(files):
 
 def test_a_layer_cut_off_at_a_line(files):
     layer = files / "DNN" / "neuron1024" / "n1024-l5.tsv"
-    lines = layer.read_text().splitlines(keepends=True)
-    layer.write_text("".join(lines[:-100]))
-    with pytest.raises(errors.FormatError, match=r"n1024-l5.tsv has 32668 edges.*32768.*truncated"):
+    layer.write_text("".join(layer.read_text().splitlines(keepends=True)[:-100]))
+    with pytest.raises(FormatError, match=r"n1024-l5.tsv has 32668 edges.*32768.*truncated"):
         challenge.load(files, 1024, 12)
 
 
@@ -143,10 +143,8 @@ def test_official_data(official):
 
 def borderline_problem(weight, clip=32.0):
     """Inputs 0 and 3 end at some 1e-8 beside zero, 1 well above it, 2 below: one layer, FP32."""
-    net = gbdnn.Network(
-        [gbdnn.Layer(gb.Matrix.from_dense(np.full((3, 1), weight, np.float32)), -0.3,
-                     bias_rule="entries", clip=clip)]
-    )  # fmt: skip
+    W = np.full((3, 1), weight, np.float32)
+    net = gbdnn.Network([gbdnn.Layer(W, -0.3, bias_rule="entries", clip=clip)])
     # 0.1 + 0.1 + 0.1 - 0.3 in FP32 depends on how it is summed
     X = np.array([[1, 1, 1], [2, 2, 2], [1, 1, 0], [1, 2, 0]], np.float32)
     return net, gb.Matrix.from_dense(X, missing_value=0)
@@ -160,8 +158,7 @@ def test_what_rounding_decides():
     net, X = borderline_problem(np.float32(0.1001))  # a part in a thousand away: nothing is left
     assert left_to_rounding(net, X).tolist() == [False, False, False, False]
     # A second layer doubles what is left; only its inputs near the border are still undecided.
-    twice = gbdnn.Layer(gb.Matrix.from_dense(np.array([[2.0]], np.float32)), -0.5,
-                        bias_rule="entries", clip=32.0)  # fmt: skip
+    twice = gbdnn.Layer(np.array([[2.0]], "f4"), -0.5, bias_rule="entries", clip=32.0)
     net = gbdnn.Network([*borderline_problem(np.float32(0.1))[0], twice])
     assert left_to_rounding(net, X).tolist() == [False, False, False, False]
 
@@ -201,14 +198,13 @@ def test_scipy_clips_as_the_network_does():
 def test_the_truth_is_not_looked_for_unless_wanted(files):
     (files / "DNN" / "neuron1024-l12-categories.tsv").unlink()
     assert challenge.load(files, 1024, 12, truth=False).truth is None
-    with pytest.raises(errors.MissingFileError, match=r"no categories.*pass truth=False"):
-        challenge.load(files, 1024, 12)
+    raises(MissingFileError, r"no categories.*pass truth=False", challenge.load, files, 1024, 12)
 
 
 def test_errors_about_images_name_the_file(tmp_path):
     file = tmp_path / "blank.idx"
     file.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4))
-    with pytest.raises(errors.ArgumentError, match=r"blank.idx: images must have a positive pixel"):
+    with pytest.raises(ArgumentError, match=r"blank.idx: images must have a positive pixel"):
         challenge.generate(1024, 1, images=file)
 
 

@@ -21,8 +21,7 @@ SIGNALS = [
 @pytest.fixture
 def files(tmp_path):
     """Features and labels."""
-    rng = np.random.default_rng(0)
-    np.save(tmp_path / "X.npy", rng.random((40, 8), np.float32))
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).random((40, 8), np.float32))
     np.save(tmp_path / "y.npy", np.arange(40) % 4)
     return tmp_path
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from calls import raising
 from shell import GBDNN, as_process, fails, run, well
 
 import gbdnn
@@ -141,10 +142,7 @@ def test_faults_of_the_run_are_one_line(small):
 
 
 def test_memory_that_runs_out_is_one_line(small, monkeypatch):
-    def fail(*_, **__):
-        raise MemoryError
-
-    monkeypatch.setattr(gbdnn, "infer", fail)
+    monkeypatch.setattr(gbdnn, "infer", raising(MemoryError))
     fails("infer", small, small / "X.tsv", "-o", small / "Y.tsv", match="out of memory; ")
 
 
@@ -163,15 +161,13 @@ def test_only_force_replaces_what_exists(made, tmp_path):
         ["infer", made / "net", made / "X", "-o", tmp_path / "store"],
     ]
     few = ["challenge", "--layers", 2, "--inputs", 20]
-    commands += [[*few, "--json", tmp_path / "file.tsv"]]
+    commands.append([*few, "--json", tmp_path / "file.tsv"])
     if find_spec("matplotlib"):
         (tmp_path / "run.svg").write_text("mine\n")
         np.save(tmp_path / "X.npy", np.eye(4))
         np.save(tmp_path / "y.npy", np.arange(4) % 2)
-        train = [
-            "train", tmp_path / "X.npy", tmp_path / "y.npy", "--hidden-layer-sizes", 4, "--epochs",
-            1,
-        ]  # fmt: skip
+        options = ["--hidden-layer-sizes", 4, "--epochs", 1]
+        train = ["train", tmp_path / "X.npy", tmp_path / "y.npy", *options]
         commands += [
             [*few, "--plot", tmp_path / "run.svg"],
             [*train, "-o", tmp_path / "store", "--plot", tmp_path / "run.svg"],
@@ -253,10 +249,7 @@ def test_a_reader_that_ends_first_ends_the_command(made, tmp_path):
 
 @pytest.mark.parametrize("kind", [KeyError, RuntimeError])
 def test_a_fault_of_gbdnn_has_its_own_exit_code(kind, made, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise kind("it is broken")
-
-    monkeypatch.setattr(gbdnn, "infer", fail)
+    monkeypatch.setattr(gbdnn, "infer", raising(kind("it is broken")))
     done = run("infer", made / "net", made / "X", "-o", tmp_path / "Y.tsv")
     assert (done.returncode, done.stdout) == (3, "")
     assert "Traceback" in done.stderr

@@ -74,8 +74,7 @@ def test_the_defaults_are_those_of_the_estimators(hidden, folder, tmp_path):
     model.fit(np.load(folder / "X.npy"), np.load(folder / "y.npy"))
     assert len(lines) == model.n_iter_
     assert gbdnn.load(tmp_path / "net").edges == sum(len(x.edges) for x in model.run_.layers)
-    options = gbdnn.training.defaults
-    assert model.run_.batch_size == options.batch(1797) == 48
+    assert model.run_.batch_size == gbdnn.training.defaults.batch(1797) == 48
     assert model.run_.optimizer == gbdnn.training.Adam()
 
 
@@ -83,10 +82,8 @@ def test_start_from_a_network(folder, tmp_path):
     command = ["train", folder / "X.npy", folder / "y.npy", "--from", folder / "begin", "-o"]
     well(*command, tmp_path / "net", "--epochs", 1, "--batch-size", 50)
     assert gbdnn.load(tmp_path / "net").edges == gbdnn.load(folder / "begin").edges
-    fails(
-        *command, tmp_path / "no", "--hidden-layer-sizes", 3,
-        match="cannot be combined with --hidden-layer-sizes",
-    )  # fmt: skip
+    message = "cannot be combined with --hidden-layer-sizes"
+    fails(*command, tmp_path / "no", "--hidden-layer-sizes", 3, match=message)
     np.save(tmp_path / "wide.npy", np.ones((1797, 65)))
     command[1] = tmp_path / "wide.npy"
     fails(*command, tmp_path / "no", match="wide.npy: the shape is 1797 x 65")

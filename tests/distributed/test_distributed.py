@@ -16,7 +16,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import shell
-from calls import raises
+from calls import raises, raising
 from conftest import network
 from launch import mpiexec
 from mortal import mortal
@@ -34,16 +34,12 @@ CASE = case(5, sizes=(48, 64, 40, 32), inputs=9000, bias="mixed vector", exact=F
 LIVING = np.flatnonzero(CASE.Y.any(axis=1))
 
 
-@contextmanager
 def threads():
-    with ThreadPoolExecutor(2) as pool:
-        yield pool
+    return ThreadPoolExecutor(2)
 
 
-@contextmanager
 def spawned():
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        yield pool
+    return ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
 
 
 @contextmanager
@@ -116,6 +112,12 @@ def check(executor, net, X, answer, out):
     assert gbdnn.infer_to_store(net, X, out, **full).matrix().isequal(answer)
 
 
+def command(folder, out):
+    """The command that computes the case."""
+    arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--to", "store"]
+    return [*arguments, "-o", out]
+
+
 def test_equal_answers(executor, net, X, answer, tmp_path):
     check(executor, net, X, answer, tmp_path / "Y")
 
@@ -125,9 +127,8 @@ def test_equal_answers_of_dask(client, folder, net, X, answer, tmp_path):
     check(client, net, X, answer, tmp_path / "Y")
     with pytest.raises(errors.ArgumentError, match=r"gbdnn\.save\(net, folder\)"):
         gbdnn.infer(network(CASE.layers), X, executor=client)
-    arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--to", "store"]
     address = client.scheduler.address
-    shell.well(*arguments, "-o", tmp_path / "Z", "--scheduler", address)
+    shell.well(*command(folder, tmp_path / "Z"), "--scheduler", address)
     assert gbdnn.io.read_features(tmp_path / "Z").isequal(answer)
     with type(client)(address, set_as_default=False) as closed:
         pass
@@ -328,17 +329,18 @@ def test_balance():
 # What is in flight.
 
 
+def batches(asked):
+    """Many batches; each one's number is added to a list when it is asked for."""
+    for n in range(1_000_000):
+        asked.append(n)
+        yield np.full((2, 48), n % 7, "f4")
+
+
 @pytest.mark.parametrize("ahead", [None, 1, 3])
 def test_a_bounded_number_of_batches_is_in_flight(net, ahead):
     asked = []
-
-    def batches():
-        for n in range(1_000_000):
-            asked.append(n)
-            yield np.full((2, 48), n % 7, "f4")
-
     with ThreadPoolExecutor(2) as executor:
-        answers = gbdnn.infer_batches(net, batches(), executor=Workers(executor, ahead=ahead))
+        answers = gbdnn.infer_batches(net, batches(asked), executor=Workers(executor, ahead=ahead))
         assert asked == []
         for given in range(200):
             next(answers)
@@ -362,13 +364,7 @@ class Client(Pickling):
 def test_workers_that_come_and_go_are_counted(net):
     asked, client = [], Client()
     assert (Workers(client).count, Workers(client).nthreads) == (1, 1)
-
-    def batches():
-        for n in range(1000):
-            asked.append(n)
-            yield np.full((2, 48), n % 7, "f4")
-
-    answers = gbdnn.infer_batches(net, batches(), executor=client)
+    answers = gbdnn.infer_batches(net, batches(asked), executor=client)
     done = 0
     for workers in ({"a": 1}, {"a": 1, "b": 2}, {}, {"d": 9}):
         client.workers = workers
@@ -398,19 +394,11 @@ class Gated(ThreadPoolExecutor):
         return self.futures[-1]
 
 
-def failing(_):
-    raise errors.ArgumentError("mine")
-
-
-def interrupt(_):
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(
     ("first", "stats", "error", "match"),
     [
-        (failing, None, errors.ArgumentError, "^batch 0: mine"),
-        (lambda call: call(), interrupt, KeyboardInterrupt, None),
+        (raising(errors.ArgumentError("mine")), None, errors.ArgumentError, "^batch 0: mine"),
+        (lambda call: call(), raising(KeyboardInterrupt), KeyboardInterrupt, None),
     ],
     ids=["error", "interrupt"],
 )
@@ -430,26 +418,24 @@ def test_an_executor_stays_usable(executor, net, X, answer):
     wrong = CASE.X.astype("f4")
     wrong[5000, 3] = np.nan  # in the third of four batches
     raises(errors.ArgumentError, r"^batch 2: .*nan", gbdnn.infer, net, wrong, executor=executor)
-    with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer(net, X, executor=Workers(executor, batch_size=300, callback=interrupt))
+    workers = Workers(executor, batch_size=300, callback=raising(KeyboardInterrupt))
+    raises(KeyboardInterrupt, None, gbdnn.infer, net, X, executor=workers)
     assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answer)
 
 
 def test_an_error_of_the_batches_comes_in_its_turn(net):
-    def narrow():
-        yield np.ones((2, 48), "f4")
-        yield np.ones((2, 5), "f4")
+    narrow = [np.ones((2, 48), "f4"), np.ones((2, 5), "f4")]
 
     def broken():
-        yield np.ones((2, 48), "f4")
+        yield narrow[0]
         raise KeyError("mine")
 
     for pool in (None, Pickling(), ThreadPoolExecutor(2)):
-        for batches, error, match in (
+        for given, error, match in (
             (narrow, errors.ShapeError, "^batch 1: features are 2 x 5"),
-            (broken, KeyError, "mine"),
+            (broken(), KeyError, "mine"),
         ):
-            answers = gbdnn.infer_batches(net, batches(), executor=pool)
+            answers = gbdnn.infer_batches(net, given, executor=pool)
             assert next(answers).nrows == 2
             raises(error, match, next, answers)
 
@@ -460,11 +446,9 @@ def test_an_error_of_the_batches_comes_in_its_turn(net):
 @pytest.mark.parametrize("kind", [spawned, pytest.param(loky, marks=pytest.mark.slow)])
 def test_a_lost_worker_is_an_error(kind, folder, X, tmp_path):
     net = mortal(folder / "net", tmp_path / "mark")
-    with (
-        kind() as pool,
-        pytest.raises(errors.WorkerError, match=r"^batch \d+: the executor failed"),
-    ):
-        gbdnn.infer(net, X, executor=pool, engine="full")
+    match = r"^batch \d+: the executor failed"
+    with kind() as pool:
+        raises(errors.WorkerError, match, gbdnn.infer, net, X, executor=pool, engine="full")
 
 
 @pytest.mark.frameworks
@@ -517,10 +501,6 @@ class Failing(Executor):
         return self.answer()
 
 
-def raising(error):
-    raise error
-
-
 def failed(error):
     future = Future()
     future.set_exception(error)
@@ -546,8 +526,7 @@ class RayTaskError(NodeDiedError, errors.ShapeError):
     ("answer", "error", "match"),
     [
         (
-            lambda: raising(RuntimeError("after shutdown")),
-            errors.WorkerError,
+            raising(RuntimeError("after shutdown")), errors.WorkerError,
             "cannot submit a task to the executor: aft",
         ),
         (cancelled, errors.WorkerError, "^batch 0: .* after 0 finished batches: CancelledError"),
@@ -555,7 +534,7 @@ class RayTaskError(NodeDiedError, errors.ShapeError):
         (lambda: failed(RayTaskError("3 x 5")), errors.ShapeError, "^batch 0: 3 x 5"),
         (lambda: None, errors.ArgumentTypeError, "submit must return a concurrent.futures.Future"),
     ],
-)
+)  # fmt: skip
 def test_executors_that_fail(net, tmp_path, answer, error, match):
     X = np.ones((3, 48), "f4")
     for call in calls(net, X, tmp_path / "Y", executor=Failing(answer)).values():
@@ -602,18 +581,16 @@ def test_unknown_keywords(executor, net, X, tmp_path):
 
 
 def test_workers_of_the_shell(folder, answer, tmp_path):
-    arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--workers", 2]
-    printed = shell.well(*arguments, "-o", tmp_path / "Y", "--to", "store")
+    printed = shell.well(*command(folder, tmp_path / "Y"), "--workers", 2)
     assert "activations of 9000 inputs, " in printed
     assert ", batches: 4, busy for " in printed
     assert gbdnn.io.read_features(tmp_path / "Y").isequal(answer)
-    shell.fails(*arguments, "-o", tmp_path / "Z", "--mpi", match="--mpi")
+    shell.fails(*command(folder, tmp_path / "Z"), "--workers", 2, "--mpi", match="--mpi")
 
 
 @pytest.mark.frameworks
 def test_a_pool_of_mpi_in_the_shell(folder, answer, tmp_path):
-    arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--to", "store"]
-    launched = ["-m", "mpi4py.futures", "-m", "gbdnn", *arguments, "-o", tmp_path / "Y", "--mpi"]
+    launched = ["-m", "mpi4py.futures", "-m", "gbdnn", *command(folder, tmp_path / "Y"), "--mpi"]
     done = mpiexec(3, *launched)
     assert done.returncode == 0, done.stderr
     assert gbdnn.io.read_features(tmp_path / "Y").isequal(answer)

@@ -6,6 +6,7 @@ The oracle writes the Fourier series of the images side by side as sums, one mat
 import numpy as np
 import pytest
 from calls import raises
+from matrices import dense
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.gallery import digits, features_from_images
@@ -19,8 +20,7 @@ SPIRAL = [(0, 0), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (
 def pictures(Y, order="F"):
     """Return the rows of Y as 0/1 images."""
     side = round(Y.ncols**0.5)
-    dense = Y.to_dense(fill_value=0)
-    return np.stack([row.reshape((side, side), order=order) for row in dense])
+    return np.stack([row.reshape((side, side), order=order) for row in dense(Y)])
 
 
 def blobs(n, side, seed=0):
@@ -57,8 +57,7 @@ def along(length, side, copies=1):
 def resized(images, side):
     """Return |Z| for the images side by side, in shares of the largest, n x side x side."""
     n, height, width = images.shape
-    strip = np.hstack(images.astype(float))
-    Z = np.abs(along(height, side) @ strip @ along(width, side, n).T)
+    Z = np.abs(along(height, side) @ np.hstack(images.astype(float)) @ along(width, side, n).T)
     return np.stack(np.hsplit(Z / Z.max(), n))
 
 
@@ -110,8 +109,7 @@ def test_only_the_share_of_the_largest_value_counts():
     images = digits()[:50]
     expected = features_from_images(images)
     assert features_from_images(images * 1e300).isequal(expected)
-    below = np.where(images == 0, -1e300, images)
-    assert features_from_images(below).isequal(expected)
+    assert features_from_images(np.where(images == 0, -1e300, images)).isequal(expected)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -102,9 +102,8 @@ def test_official_layers_are_the_generated_ones_with_permuted_rows(official):
 
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated():
     """No machine has the exabytes that these need."""
-    pixels, deep = gbdnn.gallery.digits()[:1], 10**12
-    with pytest.raises(gbdnn.errors.TooLargeError, match=r"layers need .*; pass lazy=True$"):
-        gbdnn.gallery.radixnet(1024, deep)
+    pixels, error = gbdnn.gallery.digits()[:1], gbdnn.errors.TooLargeError
+    raises(error, r"layers need .*; pass lazy=True$", gbdnn.gallery.radixnet, 1024, 10**12)
     for call in (
         lambda: gbdnn.gallery.radixnet(1024, 10**17, lazy=True),
         lambda: gbdnn.gallery.radix_layers([(2,)], widths=[2**30, 2**30]),
@@ -112,4 +111,4 @@ def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated():
         lambda: gbdnn.training.erdos_renyi([2**29] * 3, 1),
         lambda: gbdnn.training.with_ends(gbdnn.gallery.radixnet(1024, 1), 2**30, 2**58 // 1024),
     ):
-        raises(gbdnn.errors.TooLargeError, "GiB, but this machine has", call)
+        raises(error, "GiB, but this machine has", call)

@@ -28,8 +28,7 @@ def case(request):
     """A graph in which G(i, j) is an edge from i to j, and features."""
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
-    A = oracle.random_graph(rng, 60).toarray() != 0
-    G = sp.csr_array(GRAPHS[request.param](A))
+    G = sp.csr_array(GRAPHS[request.param](oracle.random_graph(rng, 60).toarray() != 0))
     return G, rng.normal(size=(G.shape[0], 12)).astype(np.float32)
 
 
@@ -162,12 +161,10 @@ def test_changes_that_are_not_read_are_refused(change, why):
 def test_half_precision():
     conv = nn.SAGEConv(4, 2)
     expected = graph.from_geometric(conv.bfloat16().float())[0]
-    found = graph.from_geometric(conv.bfloat16())[0]
-    assert found.layer.weights.isequal(expected.layer.weights)
+    assert graph.from_geometric(conv.bfloat16())[0].layer.weights.isequal(expected.layer.weights)
 
 
 def test_other_modules_are_refused():
-    with pytest.raises(gbdnn.errors.ArgumentTypeError, match="cannot convert GCNConv"):
-        graph.from_geometric(GCNConv(4, 2))
-    with pytest.raises(gbdnn.errors.ArgumentTypeError, match="cannot convert GATConv; supported"):
-        graph.from_geometric(nn.GATConv(4, 2))
+    error, convert = gbdnn.errors.ArgumentTypeError, graph.from_geometric
+    raises(error, "cannot convert GCNConv", convert, GCNConv(4, 2))
+    raises(error, "cannot convert GATConv; supported", convert, nn.GATConv(4, 2))

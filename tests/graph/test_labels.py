@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from calls import raises
+from matrices import assert_close, assert_equal, dense
 
 from gbdnn import errors, graph
 
@@ -42,8 +43,7 @@ def test_numbers_of_shuffled_rows_are_no_labels():
     mask = pandas.Series([False, False, True], index=[2, 0, 1])
     for A in (BEFORE, frame, frame.set_axis([2, 0, 1]), frame.set_axis([2, 0, 1], axis=1)):
         np.testing.assert_array_equal(graph.propagate(A, shuffled).ravel(), BELOW)
-        Y = graph.infer([np.eye(1)], shuffled, A, nodes=mask).to_dense(fill_value=0)
-        np.testing.assert_array_equal(Y, [[10]])
+        assert_equal(graph.infer([np.eye(1)], shuffled, A, nodes=mask), [[10]])
 
 
 def test_labels_that_repeat_are_refused():
@@ -65,13 +65,11 @@ def test_weights_of_convolutions_are_aligned():
     expected = np.maximum(BEFORE @ (X.to_numpy() @ V.to_numpy()) + X @ V + bias, 0)
     turned = V.loc[["v", "u"], ["q", "p"]]
     convolution = graph.Convolution(V, bias[::-1], self_weights=turned, dtype="FP64")
-    Y = graph.infer([convolution], X, BEFORE).to_dense(fill_value=0)
-    np.testing.assert_array_equal(Y, expected)
+    assert_equal(graph.infer([convolution], X, BEFORE), expected)
     W = pandas.DataFrame([[1.0], [3.0]], index=["p", "q"])
     first = np.maximum(BEFORE @ X.to_numpy() @ V.to_numpy(), 0)
     for layers in ([V, W], [V[::-1], W[::-1]], [V[["q", "p"]], W]):
-        Y = graph.infer(layers, X, BEFORE).to_dense(fill_value=0)
-        np.testing.assert_array_equal(Y, BEFORE @ first @ W.to_numpy())
+        assert_equal(graph.infer(layers, X, BEFORE), BEFORE @ first @ W.to_numpy())
 
 
 def test_rows_that_are_only_counted_keep_their_order():
@@ -105,12 +103,10 @@ def test_any_two_labelled_arguments_are_aligned(made, order):
         frame = pandas.DataFrame(BEFORE, index=list(names), columns=list(names))
         for A in (frame, frame[permuted]):
             np.testing.assert_array_equal(np.ravel(graph.propagate(A, X)), BELOW)
-            Y = graph.infer([np.eye(1)], X, A).to_dense(fill_value=0)
-            np.testing.assert_array_equal(Y.ravel(), BELOW)
+            assert_equal(graph.infer([np.eye(1)], X, A), np.transpose([BELOW]))
             mask = pandas.Series([name == names[2] for name in permuted], index=permuted)
             for nodes in (mask, [False, False, True]):
-                Y = graph.infer([np.eye(1)], X, A, nodes=nodes).to_dense(fill_value=0)
-                np.testing.assert_array_equal(Y, [[10]])
+                assert_equal(graph.infer([np.eye(1)], X, A, nodes=nodes), [[10]])
             assert graph.infer([np.eye(1)], X, A, nodes=[]).shape == (0, 1)
             np.testing.assert_array_equal(np.ravel(graph.spmm(A, X)), BELOW)
             np.testing.assert_array_equal(graph.propagate(A, VALUES).ravel(), BELOW)
@@ -122,7 +118,7 @@ def test_labelled_features_need_a_graph_with_labels(made, order):
     f = made(np.ones((3, 1)), order)
     A = graph.normalized(PATH, "mean")
     nodes = r"nodes of A \(without labels\); reindex"
-    for matrix in (A, A.to_dense(fill_value=0)):
+    for matrix in (A, dense(A)):
         raises(errors.ArgumentError, nodes, graph.propagate, matrix, f)
         raises(errors.ArgumentError, nodes, graph.infer, [np.eye(1)], f, matrix)
         raises(errors.ArgumentError, r"columns of A \(without labels\)", graph.spmm, matrix, f)
@@ -150,7 +146,7 @@ def test_other_labels_are_refused(index):
 )  # fmt: skip
 def test_nodes_are_chosen_by_label(nodes):
     Y = graph.infer([np.eye(1)], _features("cab"), LABELLED, nodes=nodes)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), [10, 100])
+    assert_equal(Y, [[10], [100]])
 
 
 @pytest.mark.parametrize(
@@ -171,8 +167,8 @@ def test_nodes_that_are_tuples():
     names = pandas.MultiIndex.from_tuples(list(G))
     A = pandas.DataFrame(networkx.to_numpy_array(G).T, index=names, columns=names)
     f = pandas.DataFrame(np.eye(4), index=names[::-1])
-    Y = graph.infer([np.eye(4)], f, A, nodes=[(1, 1)]).to_dense(fill_value=0)
-    np.testing.assert_array_equal(Y, networkx.to_numpy_array(G)[[3], ::-1])
+    Y = graph.infer([np.eye(4)], f, A, nodes=[(1, 1)])
+    assert_equal(Y, networkx.to_numpy_array(G)[[3], ::-1])
 
 
 @pytest.mark.parametrize("value", [None, "heavy", 2**70])
@@ -187,16 +183,16 @@ def test_weights_can_be_ignored_or_another_attribute():
     G.add_edge("a", "c", weight=3, length=1)
     G.add_edge("b", "c", length=4)
     for weight, expected in (("weight", [0.75, 0.25]), (None, [0.5, 0.5]), ("length", [0.2, 0.8])):
-        A = graph.normalized(G, "mean", weight=weight).to_dense(fill_value=0)
+        A = dense(graph.normalized(G, "mean", weight=weight))
         np.testing.assert_allclose(A[list(G).index("c")][[0, 2]], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["Graph", "DiGraph"])
 def test_graphs_without_nodes_or_edges(kind):
-    empty, alone = getattr(networkx, kind)(), getattr(networkx, kind)()
-    alone.add_nodes_from("abc")
-    assert graph.normalized(empty).shape == (0, 0)
-    assert graph.normalized(alone, "mean").nvals == 0
+    G = getattr(networkx, kind)()
+    assert graph.normalized(G).shape == (0, 0)
+    G.add_nodes_from("abc")
+    assert graph.normalized(G, "mean").nvals == 0
 
 
 @pytest.mark.parametrize("value", [True, 1, 100.0, np.int8(100), np.uint8(200)])
@@ -207,4 +203,4 @@ def test_parallel_edges_are_summed(kind, value):
     A = float(value) * np.array([[0, 2, 0], [0, 0, 1], [0, 0, 0]])
     A += 0 if G.is_directed() else A.T
     mean = A.T / np.maximum(A.T.sum(1, keepdims=True), 1)
-    np.testing.assert_allclose(graph.normalized(G, "mean").to_dense(fill_value=0), mean, rtol=1e-6)
+    assert_close(graph.normalized(G, "mean"), mean, rtol=1e-6)

@@ -16,12 +16,11 @@ CASE = case(3, inputs=70)
 
 def test_mistakes_at_once(tmp_path):
     gbdnn.io.write_features([np.eye(2)], tmp_path)
-    with pytest.raises(TypeError, match=r"pass X\.batches\(inputs\)"):
-        gbdnn.infer_batches([np.eye(2)], gbdnn.io.open_features(tmp_path))
-    raises(errors.ShapeError, "layer 1", gbdnn.infer_batches, [np.eye(2), np.eye(3)], [])
-    raises(TypeError, "batches must be an iterable", gbdnn.infer_batches, [np.eye(2)], 5)
-    with pytest.raises(TypeError, match="cannot be combined with a Network"):
-        gbdnn.infer_batches(network(CASE.layers), [], bias=1.0)
+    W, net, stored = np.eye(2), network(CASE.layers), gbdnn.io.open_features(tmp_path)
+    raises(TypeError, r"pass X\.batches\(inputs\)", gbdnn.infer_batches, [W], stored)
+    raises(errors.ShapeError, "layer 1", gbdnn.infer_batches, [W, np.eye(3)], [])
+    raises(TypeError, "batches must be an iterable", gbdnn.infer_batches, [W], 5)
+    raises(TypeError, "cannot be combined with a Network", gbdnn.infer_batches, net, [], bias=1.0)
 
 
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -36,5 +35,5 @@ def test_without_layers_features_are_cast(dtype, tmp_path):
             ]
             assert [Y.dtype for Y in answers] == [dtype] * 2
             assert [Y.dtype for Y in gbdnn.infer_batches([], [given], **over)] != [dtype]
-            with pytest.raises(errors.ArgumentError, match=r"batch 0: .*nan"):
-                list(gbdnn.infer_batches([], [given * np.nan], dtype=dtype, **over))
+            wrong = gbdnn.infer_batches([], [given * np.nan], dtype=dtype, **over)
+            raises(errors.ArgumentError, r"batch 0: .*nan", next, wrong)

@@ -18,6 +18,7 @@ from gbdnn.io.networks import FORMATS
 
 for _package in ("sklearn", "safetensors", "polars", "onnx"):
     pytest.importorskip(_package)
+sp = pytest.importorskip("scipy.sparse")
 
 MODULES = [
     "gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.graph", "gbdnn.challenge",
@@ -80,8 +81,7 @@ def recorded(call):
 
     def found(**options):
         records = []
-        answer = call(**{"callback": records.append} | options)
-        return [answer, len(records)]
+        return [call(**{"callback": records.append} | options), len(records)]
 
     return found
 
@@ -94,12 +94,13 @@ def store(tmp, name, what):
 
 
 def watching(call):
-    """A call whose option `progress`, if it is WATCH, is observed by being called."""
+    """A call whose option `progress` or `callback`, if it is WATCH, is observed by being called."""
 
     def found(tmp, **options):
         calls = []
-        if options.get("progress") is WATCH:
-            options["progress"] = lambda *args: calls.append(args)
+        for name in ("progress", "callback"):
+            if options.get(name) is WATCH:
+                options[name] = lambda *args: calls.append(args)
         return [call(tmp, **options), len(calls) > 0]
 
     return found
@@ -123,17 +124,14 @@ def categories(tmp, text="1\n3\n", **options):
     return seen(io.read_categories(tmp / "categories.tsv", **options))
 
 
-def table(tmp):
+def read_features(tmp, **options):
     (tmp / "X.tsv").write_text("1\t1\t0.1\n2\t3\t2\n")
-    return tmp / "X.tsv"
+    return seen(io.read_features(tmp / "X.tsv", **options))
 
 
 def to_store(tmp, **options):
-    calls = []
-    if "callback" in options:
-        options["callback"] = calls.append
-    gbdnn.infer_to_store([W0, W1], X, path := new(tmp), **{"batch_size": 10} | options)
-    return [len(io.open_features(path)._parts), seen(io.open_features(path)), len(calls) > 0]
+    found = gbdnn.infer_to_store([W0, W1], X, new(tmp), **{"batch_size": 10} | options)
+    return [len(found._parts), seen(found)]
 
 
 def saved(tmp, **options):
@@ -178,9 +176,8 @@ def estimator(kind):
         if options.pop("warm", False):
             model = kind((8,), epochs=1, random_state=0, warm_start=True).fit(X, Y)
             return seen(model.set_params(**options).fit(X, Y).run_)
-        given = {"hidden_layer_sizes": (8, 5), "density": 0.4, "epochs": 2} | options
-        given = {"random_state": 0} | given
-        return seen(kind(**given).fit(X, Y).run_)
+        given = {"hidden_layer_sizes": (8, 5), "density": 0.4, "epochs": 2, "random_state": 0}
+        return seen(kind(**given | options).fit(X, Y).run_)
 
     return call
 
@@ -196,15 +193,12 @@ def training_with(what, kind):
     return lambda **options: train(**{what: kind(**options)})
 
 
-def run(**options):
-    calls = []
-    if "progress" in options:
-        options["progress"] = lambda *args: calls.append(args)
-    found = challenge.run(PROBLEM, **{"repeat": 1, "engine": "graphblas"} | options)
-    return [len(found.seconds), found.check_seconds is None, bool(calls)]
-
-
 PROBLEM = challenge.generate(1024, 3, inputs=20)
+
+
+def run(tmp, **options):
+    found = challenge.run(PROBLEM, **{"repeat": 1, "engine": "graphblas"} | options)
+    return [len(found.seconds), found.check_seconds is None]
 
 
 def stats():
@@ -281,10 +275,7 @@ TABLE = {
     "read_categories": (
         categories, {"inputs": 2, "allow_empty": {"allow_empty": True, "text": ""}},
     ),
-    "read_features": (
-        lambda tmp, **options: seen(io.read_features(table(tmp), **options)),
-        {"nrows": 5, "ncols": 7, "dtype": "FP64"},
-    ),
+    "read_features": (read_features, {"nrows": 5, "ncols": 7, "dtype": "FP64"}),
     "write_features": (
         watching(write_features), {"format": "npy", "dtype": "FP64", "progress": WATCH},
     ),
@@ -315,7 +306,7 @@ TABLE = {
         made(graph.propagate, G, X),
         {"hops": 2, "all_hops": True, "aggregate": "max", "dtype": "FP32"},
     ),
-    "run": (run, {"repeat": 2, "check": False, "progress": WATCH}),
+    "run": (watching(run), {"repeat": 2, "check": False, "progress": WATCH}),
     "SET": (rule(training.SET), {"fraction": 0.9, "every": 1}),
     "RigL": (rule(training.RigL, every=1), {"fraction": 0.9, "every": 3, "until": 0.3}),
     "GroupLasso": (rule(training.GroupLasso, strength=0.5), {"every": 1, "negligible": 0.5}),
@@ -354,7 +345,7 @@ TABLE = {
 # tried with each of them. By function and kind: a call that gets a new file, and the options.
 FILES = {
     "npy": lambda path: np.save(path, X), "npz": lambda path: np.savez(path, X),
-    "sparse npz": lambda path: _sparse().save_npz(path, _sparse().csr_array(X)),
+    "sparse npz": lambda path: sp.save_npz(path, sp.csr_array(X)),
     "mtx": lambda path: gbdnn.save(gbdnn.Network([W0]), path, "matrix-market", lossy=True),
     "tsv": lambda path: io.write_features(gb.Matrix.from_dense(X), path),
     "IDX of bytes": lambda path: path.write_bytes(b"\0\0\x08\2\0\0\0\1\0\0\0\6" + b"123456"),
@@ -379,10 +370,6 @@ NEVER_SEEN = {
 }  # fmt: skip
 # As the class says: of `fit` alone.
 OF_FIT = {"epochs", "warm_start"}
-
-
-def _sparse():
-    return pytest.importorskip("scipy.sparse")
 
 
 def _read_features(kind):
@@ -410,10 +397,8 @@ def _load(kind):
 def _partial_fit(kind):
     def call(**options):
         given = {"hidden_layer_sizes": (8, 5), "density": 0.4, "random_state": 0} | options
-        model, classes = kind(**given), {}
-        if kind is sklearn.SparseClassifier:
-            classes["classes"] = np.arange(6)
-        return seen(model.partial_fit(X, Y, **classes).partial_fit(X, Y).run_)
+        classes = {"classes": np.arange(6)} if kind is sklearn.SparseClassifier else {}
+        return seen(kind(**given).partial_fit(X, Y, **classes).partial_fit(X, Y).run_)
 
     return call
 

@@ -124,7 +124,7 @@ def calls(tmp_path_factory):
     """The right call of each public function and method."""
     folder = tmp_path_factory.mktemp("calls")
     net = gbdnn.Network([gbdnn.Layer(W, -0.25, clip=1), gbdnn.Layer(W)])
-    square, layer = gbdnn.gallery.radixnet(1024, 1), net[0]
+    square, layer, A = gbdnn.gallery.radixnet(1024, 1), net[0], np.eye(3)
     gbdnn.save(square, folder / "DNN" / "neuron1024", "tsv", lossy=True)
     gbdnn.save(net, folder / "mm", "matrix-market", lossy=True)
     gbdnn.save(net, folder / "net")
@@ -134,8 +134,7 @@ def calls(tmp_path_factory):
     images = gbdnn.gallery.digits()[:20]
     features = gbdnn.gallery.features_from_images(images)
     io.write_features(features, folder / "MNIST/sparse-images-1024.tsv")
-    ids = folder / "neuron1024-l1-categories.tsv"
-    io.write_categories([0, 2], ids)
+    io.write_categories([0, 2], ids := folder / "neuron1024-l1-categories.tsv")
     (folder / "x.idx").write_bytes(b"\0\0\x08\x01\0\0\0\x01\5")
     stats = []
     gbdnn.infer(net, X, callback=stats.append)
@@ -173,9 +172,7 @@ def calls(tmp_path_factory):
         right(gbdnn.gallery.radix_layers, systems=[[2, 2]]),
         right(gbdnn.gallery.radixnet, deep, neurons=1024, layers=1),
         right(gbdnn.save, lists, layers=[W], path=folder / "save"),
-        right(
-            gbdnn.train, network=net, X=X, y=np.ones((3, 4)), epochs=1, checkpoint=folder / "run"
-        ),
+        right(gbdnn.train, network=net, X=X, y=X, epochs=1, checkpoint=folder / "run"),
         right(stored.sparse_rows, start=0, stop=2),
         right(stored.batches, inputs=2),
         right(gbdnn.load, deep, path=folder / "mm", prefix="n4-l", clip=1.0),
@@ -202,9 +199,6 @@ def calls(tmp_path_factory):
         right(training.initialized, {"network": "layers"}, network=net),
         right(training.with_ends, {"network": "layers"}, network=net, inputs=5, outputs=2),
         right(training.compact, {"network": "layers", "inputs": "flag"}, network=net),
-    ]  # fmt: skip
-    A = np.eye(3)
-    found += [
         right(graph.Convolution, weights=W), right(graph.infer, lists, layers=[W], features=X, A=A),
         right(graph.normalized, {"weight": "attribute"}, G=A),
         right(graph.propagate, A=A, features=X),
@@ -226,7 +220,7 @@ def calls(tmp_path_factory):
         found.append(right(gbdnn.load, deep, path=path))
     if importlib.util.find_spec("matplotlib"):
         pytest.importorskip("matplotlib").use("agg")
-        trained = gbdnn.train(net, X, np.ones((3, 4)), epochs=1)
+        trained = gbdnn.train(net, X, X, epochs=1)
         viz, plots = gbdnn.viz, {"layers": "depth", "neurons": "plot"}
         found += [
             right(viz.plot_activity, plots, stats=stats),

@@ -77,8 +77,7 @@ def matrices(draw, dtype):
     nrows, ncols = draw(st.integers(1, 9)), draw(st.integers(1, 9))
     width = 8 * np.dtype(TYPES[dtype]).itemsize
     values = st.floats(width=width, allow_nan=False, allow_infinity=False).filter(bool)
-    iso = draw(st.booleans())
-    if iso:
+    if draw(st.booleans()):
         values = st.just(draw(values))
     places = st.tuples(st.integers(0, nrows - 1), st.integers(0, ncols - 1))
     return (nrows, ncols), draw(st.dictionaries(places, values, max_size=20))
@@ -247,8 +246,7 @@ def test_accepts_what_a_line_parser_accepts(file, text):
     expected = parse(text)
     file.write_bytes(text.encode())
     if expected is None:
-        with pytest.raises(FormatError):
-            read_features(file, dtype="FP64")
+        raises(FormatError, None, read_features, file, dtype="FP64")
     else:
         A = read_features(file, dtype="FP64")
         found = {place: np.frombuffer(bits)[0] for place, bits in entries(A).items()}
@@ -360,8 +358,7 @@ def test_find_layers(tmp_path, folder, ending):
 )
 def test_find_other_files(tmp_path, find, name, message):
     path, more = put(tmp_path / name), (120,) if find is find_categories else ()
-    found = find(tmp_path, 64, *more)
-    assert found == ([path] if find is find_layers else path)
+    assert find(tmp_path, 64, *more) == ([path] if find is find_layers else path)
     raises(MissingFileError, message, find, tmp_path, 128, *more)
     raises(MissingFileError, "none: no such folder", find, tmp_path / "none", 64, *more)
     raises(MissingFileError, "not a folder", find, path, 64, *more)
@@ -406,10 +403,8 @@ def test_a_folder_with_other_files_is_never_written(tmp_path):
 
 
 def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):
-    square = Layer(np.eye(3))
-    net = Network([square, square, Layer(np.ones((3, 2)))])
-    with pytest.raises(ShapeError, match="layer 2: weights are 3 x 2, not 3 x 3"):
-        gbdnn.save(net, tmp_path / "net", "tsv", lossy=True)
+    net, message = [np.eye(3), np.eye(3), np.ones((3, 2))], "layer 2: weights are 3 x 2, not 3 x 3"
+    raises(ShapeError, message, gbdnn.save, net, tmp_path / "net", "tsv", lossy=True)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from calls import raises
+from calls import raises, raising
 
 from gbdnn.errors import FormatError, OutputError
 from gbdnn.io.writing import require_writable, whole_file, whole_folder
@@ -24,11 +24,8 @@ def names(folder):
 
 
 def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch):
-    def fail(path, missing_ok=False):
-        raise OSError(5, "Input/output error")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", fail)
+        patch.setattr(Path, "unlink", raising(OSError(5, "Input/output error")))
         with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: No space left") as found:
             write(tmp_path / "a.tsv", b"half", OSError(28, "No space left on device"))
     assert found.value.errno == 28
@@ -39,8 +36,7 @@ def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch):
 def test_an_exception_leaves_the_old_file(tmp_path, kind, name):
     (tmp_path / name).write_bytes(b"old\n")
     for each in (name, f"new-{name}"):
-        with pytest.raises(kind):
-            write(tmp_path / each, b"half", kind)
+        raises(kind, None, write, tmp_path / each, b"half", kind)
     assert (tmp_path / name).read_bytes() == b"old\n"
     assert names(tmp_path) == [name]
 

@@ -8,6 +8,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 from calls import raises
+from matrices import assert_equal
 from shell import python
 
 import gbdnn
@@ -139,9 +140,8 @@ def test_options_of_stores_do_not_apply_to_other_formats(tmp_path):
 
 def test_a_training_run_is_no_network(tmp_path):
     run = gbdnn.train([np.eye(3)], np.eye(3), np.arange(3), epochs=1)
-    gbdnn.training.write_run(run, tmp_path / "run")
-    with pytest.raises(errors.FormatError, match=r"training run; use gbdnn\.training\.read_run"):
-        gbdnn.load(tmp_path / "run")
+    gbdnn.training.write_run(run, path := tmp_path / "run")
+    raises(errors.FormatError, r"training run; use gbdnn\.training\.read_run", gbdnn.load, path)
 
 
 NET = gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)])
@@ -205,8 +205,7 @@ def test_features_are_written_and_converted(tmp_path, name, dtype):
     io.write_features(X, tmp_path / name, dtype=dtype)
     assert io.convert(tmp_path / name, tmp_path / "b", to="npy", dtype=dtype) == []
     found = io.read_features(tmp_path / "b")  # by its content
-    expected = X.astype({"FP32": "f4", "FP64": "f8"}[dtype])
-    np.testing.assert_array_equal(found.to_dense(fill_value=0), expected)
+    assert_equal(found, X.astype({"FP32": "f4", "FP64": "f8"}[dtype]))
 
 
 def test_one_input_a_list_and_a_vector_are_features(tmp_path):
@@ -219,8 +218,7 @@ def test_one_input_a_list_and_a_vector_are_features(tmp_path):
                     io.write_features(x, tmp_path / name)
             else:
                 io.write_features(x, tmp_path / name)
-                found = io.read_features(tmp_path / name)
-                assert found.to_dense(fill_value=0).tolist() == [row]
+                assert_equal(io.read_features(tmp_path / name), [row])
 
 
 def test_matrices_are_saved_as_infer_takes_them(tmp_path):
@@ -231,5 +229,4 @@ def test_matrices_are_saved_as_infer_takes_them(tmp_path):
         assert gbdnn.load(tmp_path / str(k)).isequal(expected)
     gbdnn.save(iter(weights[1:]), tmp_path / "one")
     assert gbdnn.load(tmp_path / "one").isequal(expected[1:])
-    found = gbdnn.infer(gbdnn.load(tmp_path / "0"), X)
-    assert found.isequal(gbdnn.infer(weights, X))
+    assert gbdnn.infer(gbdnn.load(tmp_path / "0"), X).isequal(gbdnn.infer(weights, X))

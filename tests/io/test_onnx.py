@@ -1,11 +1,14 @@
 """Networks from and to ONNX, against ONNX's own reference evaluator."""
 
+from functools import partial
+
 import graphblas as gb
 import numpy as np
 import onnx
 import pytest
 from calls import raises
 from hypothesis import given, settings
+from matrices import assert_close, assert_equal
 from networks import drawn
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -22,7 +25,7 @@ b = np.array([0.5, -0.25, 0.0, 1.0])
 c = np.array([-0.5, 0.25, 0.125])
 
 
-def model(
+def write_model(
     path, nodes, *, dtype=np.float32, opset=17, sparse=(), value_info=(), more=("other", 1), **given
 ):
     """Write a graph from `x` to `y`; `given` are its initialisers, floats of one type."""
@@ -40,6 +43,12 @@ def model(
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(*more)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path))
     return path
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Write a model to a file."""
+    return partial(write_model, tmp_path / "net.onnx")
 
 
 def gemm(x, y, W="W", b="b", **options):
@@ -106,39 +115,37 @@ CHAINS = {
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("nodes", "given", "expected"), CHAINS.values(), ids=CHAINS.keys())
-def test_every_node(tmp_path, nodes, given, expected, dtype):
+def test_every_node(model, nodes, given, expected, dtype):
     """All sums are exact, so the answers are the reference's to the last bit."""
     if dtype == np.float64 and not given:
         pytest.skip("its constants are float")
-    path = model(tmp_path / "net.onnx", nodes, dtype=dtype, **given)
+    path = model(nodes, dtype=dtype, **given)
     onnx.checker.check_model(str(path))
     net = gbdnn.load(path, "onnx")
     assert net.dtype == dtype
     assert [(x.activation, x.clip) for x in net] == [expected]
     [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X.astype(dtype)})
     assert len(np.unique(Y)) > 3
-    np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), Y)
+    assert_equal(gbdnn.infer(net, X), Y)
 
 
-def test_two_layers_and_attributes_of_old(tmp_path):
+def test_two_layers_and_attributes_of_old(model):
     nodes = [
         gemm("x", "h"),
         helper.make_node("Clip", ["h"], ["g"], min=0.0, max=2.0),
         gemm("g", "f", "V", "c"),
         helper.make_node("Clip", ["f"], ["y"], min=0.0, max=float(np.finfo(np.float32).max)),
     ]
-    given = {**LINEAR, "V": V, "c": c}
     inputs = [helper.make_tensor_value_info("W", TensorProto.FLOAT, [5, 4])]
-    path = model(tmp_path / "net.onnx", nodes, opset=7, value_info=inputs, **given)
+    path = model(nodes, opset=7, value_info=inputs, **LINEAR, V=V, c=c)
     net = gbdnn.load(path, "onnx")
     assert [(x.activation, x.clip) for x in net] == [("relu", 2.0), ("relu", None)]
-    expected = np.maximum(np.clip(X @ W + b, 0, 2) @ V + c, 0)
-    np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), expected)
+    assert_equal(gbdnn.infer(net, X), np.maximum(np.clip(X @ W + b, 0, 2) @ V + c, 0))
 
 
-def test_an_export_for_a_fixed_number_of_inputs(tmp_path):
+def test_an_export_for_a_fixed_number_of_inputs(model):
     nodes = [("Reshape", ["x", "to"], ["h"]), gemm("h", "y")]
-    path = model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array([8, 5]))
+    path = model(nodes, **LINEAR, to=np.array([8, 5]))
     refused(path, r"its shape \[8, 5\] does not keep")
     fixed = onnx.load(str(path))
     fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 8
@@ -154,40 +161,40 @@ def sparse_tensor(A, two, dtype=np.float32):
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_max_and_min_with_a_constant(tmp_path, first):
+def test_max_and_min_with_a_constant(model, first):
     bounds = {"low": np.float32(0), "high": np.array([0.5], "f4")}
     nodes = [gemm("x", "z")]
     for name, y, out, bound in (("Max", "z", "r", "low"), ("Min", "r", "y", "high")):
         nodes.append(helper.make_node(name, [bound, y] if first else [y, bound], [out]))
-    net = gbdnn.load(model(tmp_path / "net.onnx", nodes, W=W, b=b, **bounds), "onnx")
+    net = gbdnn.load(model(nodes, W=W, b=b, **bounds), "onnx")
     assert net == gbdnn.Network([gbdnn.Layer(W, b, clip=0.5, dtype="FP32")])
     nodes[1] = helper.make_node("Max", ["z", "several"], ["r"])
     several = np.zeros(W.shape[1], "f4")
-    path = model(tmp_path / "bad.onnx", nodes, W=W, b=b, several=several, high=bounds["high"])
+    path = model(nodes, W=W, b=b, several=several, high=bounds["high"])
     refused(path, r"operator Max .*its bound is not one number")
 
 
-def test_a_sparse_constant(tmp_path):
+def test_a_sparse_constant(model):
     thin = np.where(np.eye(*W.shape), W, 0)
     constant = helper.make_node("Constant", [], ["W"], sparse_value=sparse_tensor(thin, True))
-    net = gbdnn.load(model(tmp_path / "net.onnx", [constant, gemm("x", "y")], b=b), "onnx")
-    np.testing.assert_array_equal(net[0].weights.to_dense(fill_value=0), thin)
+    net = gbdnn.load(model([constant, gemm("x", "y")], b=b), "onnx")
+    assert_equal(net[0].weights, thin)
 
 
 @pytest.mark.parametrize("two", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_sparse_initialisers(tmp_path, two, transposed):
+def test_sparse_initialisers(model, two, transposed):
     thin = np.where(np.abs(W) > 0.5, W, 0)
     kept = [sparse_tensor(thin.T if transposed else thin, two)]
     nodes = [gemm("x", "y", transB=int(transposed), alpha=0.5)]
-    net = gbdnn.load(model(tmp_path / "net.onnx", nodes, sparse=kept, b=b), "onnx")
+    net = gbdnn.load(model(nodes, sparse=kept, b=b), "onnx")
     expected = gbdnn.Layer(thin / 2, b, activation="identity", dtype="FP32")
     assert net.isequal(gbdnn.Network([expected]))
 
 
 def with_external_weights(path, **entries):
     """Write a model whose weights are in another file, of which the entries say where."""
-    made = onnx.load(str(model(path, [gemm("x", "y")], **LINEAR)))
+    made = onnx.load(str(write_model(path, [gemm("x", "y")], **LINEAR)))
     weights = made.graph.initializer[0]
     weights.ClearField("raw_data")
     weights.data_location = TensorProto.EXTERNAL
@@ -201,7 +208,7 @@ def test_external_weights(tmp_path):
     (tmp_path / "w.bin").write_bytes(bytes(8) + W.astype("<f4").tobytes() + bytes(100))
     entries = {"location": "w.bin", "offset": "8", "length": str(4 * W.size)}
     net = gbdnn.load(with_external_weights(tmp_path / "net.onnx", **entries), "onnx")
-    np.testing.assert_array_equal(net[0].weights.to_dense(fill_value=0), W)
+    assert_equal(net[0].weights, W)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +246,7 @@ def test_round_trips_are_exact(tmp_path_factory, net):
     x = np.random.default_rng(0).standard_normal((5, net.shape[0])).astype(net.dtype)
     [expected] = ReferenceEvaluator(str(path)).run(None, {"inputs": x})
     tolerance = 1e-4 if net.dtype == np.float32 else 1e-11
-    got = gbdnn.infer(net, x).to_dense(fill_value=0)
-    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+    assert_close(gbdnn.infer(net, x), expected, rtol=tolerance, atol=tolerance)
 
 
 def test_a_large_clip_of_fp64_stays(tmp_path):
@@ -265,9 +271,8 @@ def test_writing(tmp_path):
 
 
 def test_weights_that_do_not_fit_as_dense_ones_are_not_written(tmp_path):
-    wide = gb.Matrix.from_coo([0], [0], [1.0], nrows=2**24, ncols=2**24)
-    with pytest.raises(errors.TooLargeError, match="dense weights"):
-        gbdnn.save(gbdnn.Network([gbdnn.Layer(wide)]), tmp_path / "net.onnx", "onnx")
+    wide = [gb.Matrix.from_coo([0], [0], [1.0], nrows=2**24, ncols=2**24)]
+    raises(errors.TooLargeError, "dense weights", gbdnn.save, wide, tmp_path / "net.onnx", "onnx")
 
 
 def node(op, inputs, outputs, name="", **options):
@@ -326,22 +331,21 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize(("nodes", "message"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
-def test_unsupported_operators_are_named(tmp_path, nodes, message):
+def test_unsupported_operators_are_named(model, nodes, message):
     given = {
         **LINEAR, "one": 1.0, "low": 0.1, "high": 1.0, "low2": -1.0,
         "Q": np.eye(5), "S": W[None], "ones": np.ones(4),
     }  # fmt: skip
-    path = model(tmp_path / "net.onnx", nodes, **given)
-    refused(path, r"net.onnx: .*" + message)
+    refused(model(nodes, **given), r"net.onnx: .*" + message)
 
 
-def test_values_and_shapes_name_the_layer(tmp_path):
+def test_values_and_shapes_name_the_layer(model):
     nodes = [gemm("x", "h"), gemm("h", "y", "V", "c", name="out")]
     given = {**LINEAR, "V": V, "c": c}
-    path = model(tmp_path / "net.onnx", nodes, **given | {"V": V * np.nan})
-    refused(path, r"layer 1, .*Gemm \(node 'out'\): weights: .*nan")
-    path = model(tmp_path / "net.onnx", nodes, **given | {"V": V.T})
-    refused(path, r"is not a valid ONNX model|layer 1, .*: bias has shape", ValueError)
+    message = r"layer 1, .*Gemm \(node 'out'\): weights: .*nan"
+    refused(model(nodes, **given | {"V": V * np.nan}), message)
+    message = r"is not a valid ONNX model|layer 1, .*: bias has shape"
+    refused(model(nodes, **given | {"V": V.T}), message, ValueError)
 
 
 NORM = {
@@ -380,17 +384,16 @@ AFFINE = {
 
 
 @pytest.mark.parametrize("nodes", AFFINE.values(), ids=AFFINE.keys())
-def test_affine_operators(tmp_path, nodes):
+def test_affine_operators(model, nodes):
     """Before, between and after layers, and of constants."""
     given = {
         "u": [0.5, 1, -1, 0.25, 2], "v": [0.5, 1, 2, -1, 4], "d": [0.5, 1, 2, -1], "one": 0.5,
         "mask": RANDOM.integers(0, 2, W.shape) / 1.0, "V": V, "c": c, **LINEAR, **NORM,
     }  # fmt: skip
-    path = model(tmp_path / "net.onnx", nodes, dtype=np.float64, **given)
+    path = model(nodes, dtype=np.float64, **given)
     [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X})
     assert len(np.unique(Y)) > 3
-    found = gbdnn.infer(gbdnn.load(path, "onnx"), X).to_dense(fill_value=0)
-    np.testing.assert_allclose(found, Y, rtol=1e-12, atol=1e-12)
+    assert_close(gbdnn.infer(gbdnn.load(path, "onnx"), X), Y, rtol=1e-12, atol=1e-12)
 
 
 HEADS = {
@@ -401,18 +404,17 @@ HEADS = {
 
 
 @pytest.mark.parametrize("nodes", HEADS.values(), ids=HEADS.keys())
-def test_probabilities_are_left_out_where_that_is_said(tmp_path, nodes):
-    path = model(tmp_path / "net.onnx", nodes, **LINEAR)
+def test_probabilities_are_left_out_where_that_is_said(model, nodes):
+    path = model(nodes, **LINEAR)
     refused(path, r"operator (Log)?S.*pass logits=True to drop it")
     for net in (gbdnn.load(path, "onnx", logits=True), gbdnn.load(path, logits=True)):
-        np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), X @ W + b)
+        assert_equal(gbdnn.infer(net, X), X @ W + b)
 
 
-def test_a_sigmoid_between_layers_stays_refused(tmp_path):
+def test_a_sigmoid_between_layers_stays_refused(model):
     nodes = [gemm("x", "h"), ("Sigmoid", ["h"], ["g"]), gemm("g", "y", "V", "c")]
-    path = model(tmp_path / "net.onnx", nodes, **LINEAR, V=V, c=c)
     for logits in (False, True):
-        refused(path, "Sigmoid", logits=logits)
+        refused(model(nodes, **LINEAR, V=V, c=c), "Sigmoid", logits=logits)
 
 
 def _more_dimensions(given):
@@ -441,8 +443,8 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
         (GEMM, _of(6), errors.ArgumentError, r"operator set 6; .* supports 7 to \d+"),
     ],
 )  # fmt: skip
-def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, error, message):
-    path = model(tmp_path / "net.onnx", nodes, **LINEAR)
+def test_what_other_programs_refuse_or_read_otherwise(model, nodes, change, error, message):
+    path = model(nodes, **LINEAR)
     gbdnn.load(path, "onnx")
     given = onnx.load(str(path))
     change(given)
@@ -450,48 +452,44 @@ def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, e
     refused(path, message, error)
 
 
-def test_a_model_of_two_inputs(tmp_path):
+def test_a_model_of_two_inputs(model):
     more = [helper.make_tensor_value_info("z", TensorProto.FLOAT, [None, 5])]
-    path = model(tmp_path / "net.onnx", [gemm("x", "y")], value_info=more, **LINEAR)
-    refused(path, "must have one input, not 2")
+    refused(model(GEMM, value_info=more, **LINEAR), "must have one input, not 2")
 
 
 @pytest.mark.parametrize("to", [[-1, 2], [0, 2], [3, 4]])
-def test_a_reshape_that_is_no_row_per_input(tmp_path, to):
+def test_a_reshape_that_is_no_row_per_input(model, to):
     nodes = [gemm("x", "h"), ("Reshape", ["h", "to"], ["y"])]
     for good in ([-1, 4], [0, 4], [0, -1]):
-        gbdnn.load(model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(good)), "onnx")
-    path = model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(to))
-    refused(path, "does not keep one row per input")
+        gbdnn.load(model(nodes, **LINEAR, to=np.array(good)), "onnx")
+    refused(model(nodes, **LINEAR, to=np.array(to)), "does not keep one row per input")
 
 
 @pytest.mark.parametrize(("places", "values"), [([3, 3], 2), ([3, 20], 2), ([1, 2, 3], 2)])
-def test_corrupt_sparse_initializers(tmp_path, places, values):
+def test_corrupt_sparse_initializers(model, places, values):
     corrupt = helper.make_sparse_tensor(numpy_helper.from_array(np.ones(values, np.float32), "W"),
         numpy_helper.from_array(np.array(places), "places"), W.shape)  # fmt: skip
-    path = model(tmp_path / "net.onnx", [gemm("x", "y")], sparse=[corrupt], b=b)
-    refused(path, r"net\.onnx: is not a valid ONNX model", errors.FormatError)
+    message = r"net\.onnx: is not a valid ONNX model"
+    refused(model(GEMM, sparse=[corrupt], b=b), message, errors.FormatError)
 
 
 @pytest.mark.parametrize("mean", [np.arange(4.0).reshape(1, 2, 2), np.full((), 0.5), [[1.0, 2]]])
-def test_inputs_of_several_dimensions_are_shifted_before_they_are_flat(tmp_path, mean):
+def test_inputs_of_several_dimensions_are_shifted_before_they_are_flat(model, mean):
     nodes = [("Sub", ["x", "u"], ["h"]), ("Flatten", ["h"], ["g"]), gemm("g", "y")]
-    file = model(tmp_path / "net.onnx", nodes, u=mean, W=W[:4], b=b)
+    file = model(nodes, u=mean, W=W[:4], b=b)
     written = onnx.load(file)
     info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 2, 2])
     written.graph.input[0].CopyFrom(info)
     onnx.save(written, file)
     X = RANDOM.integers(-8, 9, (1, 1, 2, 2)).astype(np.float32) / 4
     (expected,) = ReferenceEvaluator(str(file)).run(None, {"x": X})
-    Y = gbdnn.infer(gbdnn.load(file, "onnx"), X.reshape(1, 4)).to_dense(fill_value=0)
-    np.testing.assert_allclose(Y, expected, rtol=1e-6)
+    assert_close(gbdnn.infer(gbdnn.load(file, "onnx"), X.reshape(1, 4)), expected, rtol=1e-6)
 
 
-def test_weights_of_eight_bits(tmp_path):
+def test_weights_of_eight_bits(model):
     """Their values are constants; operator sets before 19 mean the same."""
     scaled = helper.make_node("DequantizeLinear", ["Q", "scale", "zero"], ["W"], axis=1)
     Q, scale = RANDOM.integers(-9, 9, (5, 4)).astype("i1"), b + 2
     nodes, zero = [scaled, gemm("x", "y")], np.array([1, 0, 2, 0], "i1")
-    file = model(tmp_path / "net.onnx", nodes, Q=Q, scale=scale, zero=zero, b=b)
-    expected = (Q.astype("f4") - zero) * scale
-    np.testing.assert_allclose(gbdnn.load(file, "onnx")[0].weights.to_dense(fill_value=0), expected)
+    file = model(nodes, Q=Q, scale=scale, zero=zero, b=b)
+    assert_close(gbdnn.load(file, "onnx")[0].weights, (Q.astype("f4") - zero) * scale, rtol=1e-7)

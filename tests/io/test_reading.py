@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
-from calls import raises
+from calls import raises, raising
 
 import gbdnn
 from gbdnn import io
@@ -54,8 +54,7 @@ def test_only_regular_files_are_read(tmp_path, name):
         raises(FormatError, f"{file} is not a regular file", read, tmp_path / file)
     raises(FormatError, "is a folder, not a file", read, tmp_path)
     for missing in ("nothing", "x" * 300, "a\0b"):
-        with pytest.raises(MissingFileError):
-            read(tmp_path / missing)
+        raises(MissingFileError, None, read, tmp_path / missing)
 
 
 @contextlib.contextmanager
@@ -90,7 +89,10 @@ def test_damaged_onnx(tmp_path):
 
 
 EYE = gbdnn.Network([gbdnn.Layer(np.eye(4), -0.5)])
-READ = {"x.npy": io.read_features, "run": gbdnn.training.read_run}
+READ = {
+    "x.npy": io.read_features, "run": gbdnn.training.read_run,
+    "net.pt": partial(gbdnn.load, activation="relu"),
+}  # fmt: skip
 
 
 def saved_run(path):
@@ -113,15 +115,9 @@ def saved_run(path):
 def test_a_fault_in_gbdnn_is_not_a_damaged_file(tmp_path, monkeypatch, package, name, write, inner):
     pytest.importorskip(package)
     path, read = tmp_path / name, READ.get(name, gbdnn.load)
-    if name == "net.pt":
-        read = partial(gbdnn.load, activation="relu")
     write(path)
     read(path)
-
-    def wrong(*_, **__):
-        raise TypeError("a fault of gbdnn")
-
-    monkeypatch.setattr(f"gbdnn.{inner}", wrong)
+    monkeypatch.setattr(f"gbdnn.{inner}", raising(TypeError("a fault of gbdnn")))
     raises(TypeError, r"^a fault of gbdnn$", read, path)
 
 

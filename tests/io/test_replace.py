@@ -17,10 +17,6 @@ X = gb.Matrix.from_dense(np.eye(3))
 RUN = gbdnn.train(CHAIN, np.eye(3), np.arange(3), epochs=1)
 
 
-def _features(form, path, **options):
-    io.write_features(X, path, form, **options)
-
-
 WRITERS = {
     "save": lambda path, **k: gbdnn.save(CHAIN, path, **k),
     "save layers": lambda path, **k: gbdnn.save([gbdnn.Layer(np.eye(2))], path, **k),
@@ -32,7 +28,7 @@ WRITERS = {
     "write_labels tsv": lambda path, **k: io.write_labels([1, 2], path, "tsv", **k),
     "write_features": lambda path, **k: io.write_features([X], path, **k),
     **{
-        f"write_features {form}": partial(_features, form)
+        f"write_features {form}": partial(io.write_features, X, format=form)
         for form in ("tsv", "npy", "npz", "matrix-market")
     },
     "write_run": lambda path, **k: gbdnn.training.write_run(RUN, path, **k),

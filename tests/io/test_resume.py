@@ -6,7 +6,7 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from calls import raises
+from calls import raises, raising
 
 import gbdnn
 from gbdnn import io
@@ -45,6 +45,13 @@ def counted(out, net=NET, inputs=X, **options):
     return Y.matrix(), done[0]
 
 
+def continued(out, first, *given, **options):
+    """Require that a call finds `first` inputs done, and finishes with the right answer."""
+    Y, done = counted(out, *given, **options)
+    assert done == first
+    assert Y.isequal(EXPECTED)
+
+
 def parts(out):
     return sorted(out.glob("part-*.json"))
 
@@ -63,19 +70,14 @@ def test_ctrl_c_after_the_index_of_a_part_keeps_the_part(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(store_parts, "write_json", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            gbdnn.infer_to_store(NET, X, tmp_path / "Y", batch_size=10)
-    Y, done = counted(tmp_path / "Y", batch_size=10)
-    assert done == 10
-    assert Y.isequal(EXPECTED)
+        raises(KeyboardInterrupt, None, gbdnn.infer_to_store, NET, X, tmp_path / "Y", batch_size=10)
+    continued(tmp_path / "Y", 10, batch_size=10)
 
 
 @pytest.mark.parametrize("size", [1 << 22, 7])
 def test_an_answer_is_written_part_by_part(tmp_path, monkeypatch, size):
     monkeypatch.setattr(features, "PART", size)
-    Y, done = counted(tmp_path / "Y", batch_size=10)
-    assert done == 0
-    assert Y.isequal(EXPECTED)
+    continued(tmp_path / "Y", 0, batch_size=10)
     names = {path.suffix for path in (tmp_path / "Y").iterdir()}
     assert len(list((tmp_path / "Y").glob("*.json"))) == 1
     assert names == {".json", ".safetensors"}
@@ -84,9 +86,7 @@ def test_an_answer_is_written_part_by_part(tmp_path, monkeypatch, size):
 def test_a_finished_run_is_not_computed_again(tmp_path):
     gbdnn.infer_to_store(NET, X, tmp_path)
     before = {path.name for path in tmp_path.iterdir()}
-    Y, done = counted(tmp_path)
-    assert done == 60
-    assert Y.isequal(EXPECTED)
+    continued(tmp_path, 60)
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
@@ -102,9 +102,7 @@ def test_a_damaged_part_is_computed_again(tmp_path, damage):
         file.unlink()
     else:
         file.write_bytes(content[:-1] if "cut" in damage else content)
-    Y, done = counted(out)
-    assert done == 20
-    assert Y.isequal(EXPECTED)
+    continued(out, 20)
 
 
 def test_an_unfinished_store_cannot_be_read_or_replaced_by_save(tmp_path):
@@ -151,9 +149,7 @@ def test_a_store_of_something_else_is_refused_and_replace_replaces_it_at_the_end
     raises(OutputError, r"contains a finished store; .*replace=True", counted, tmp_path)
     stopped(tmp_path, 30, replace=True)
     assert gbdnn.load(tmp_path).isequal(NET)
-    Y, done = counted(tmp_path)  # the unfinished run is this one
-    assert done == 30
-    assert Y.isequal(EXPECTED)
+    continued(tmp_path, 30)  # the unfinished run is this one
 
 
 def test_a_part_of_an_earlier_run_that_is_finished_late_is_not_taken(tmp_path):
@@ -163,18 +159,14 @@ def test_a_part_of_an_earlier_run_that_is_finished_late_is_not_taken(tmp_path):
     stopped(tmp_path, 10, replace=True)
     for path, written in late.items():
         path.write_bytes(written)
-    Y, done = counted(tmp_path)
-    assert done == 10
-    assert Y.isequal(EXPECTED)
+    continued(tmp_path, 10)
 
 
 def test_replace_continues_the_same_run(tmp_path):
     """The call that was interrupted, repeated, computes the missing parts only."""
     gbdnn.infer_to_store(NET, X, tmp_path)
     stopped(tmp_path, 30, replace=True)
-    Y, done = counted(tmp_path, replace=True)
-    assert done == 30
-    assert Y.isequal(EXPECTED)
+    continued(tmp_path, 30, replace=True)
     assert counted(tmp_path, replace=True)[1] == 0  # what is finished is computed again
     stopped(tmp_path, 30, replace=True)
     assert counted(tmp_path, batch_size=20, replace=True)[1] == 0  # parts of another size
@@ -196,9 +188,7 @@ def test_stores_are_known_by_their_content(tmp_path):
     nets = [gbdnn.load(tmp_path / name / "net", lazy=name == "new") for name in ("old", "new")]
     inputs = [io.open_features(tmp_path / name / "X") for name in ("old", "new")]
     stopped(tmp_path / "Y", 20, nets[0], inputs[0])
-    Y, done = counted(tmp_path / "Y", nets[1], inputs[1])
-    assert done == 20
-    assert Y.isequal(EXPECTED)
+    continued(tmp_path / "Y", 20, nets[1], inputs[1])
 
 
 def test_threads_and_processes_continue_a_run(tmp_path):
@@ -210,9 +200,7 @@ def test_threads_and_processes_continue_a_run(tmp_path):
     ):
         stopped(tmp_path / name, 30, net=net)
         with pool:
-            Y, done = counted(tmp_path / name, net=net, executor=pool)
-        assert done == 30
-        assert Y.isequal(EXPECTED)
+            continued(tmp_path / name, 30, net=net, executor=pool)
 
 
 def test_a_worker_that_cannot_write(tmp_path):
@@ -230,10 +218,7 @@ def test_a_worker_that_cannot_write(tmp_path):
 
 
 def test_a_part_without_an_index_leaves_no_shard(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store_parts, "write_json", full)
+    monkeypatch.setattr(store_parts, "write_json", raising(OSError(28, "No space left on device")))
     raises(OutputError, "No space", store_parts.write_part, tmp_path / "part.json", EXPECTED.dup())
     assert not list(tmp_path.iterdir())
 

@@ -68,15 +68,11 @@ def test_corrupt_compressed_arrays(form, name, value, fault):
 
 def test_other_corrupt_arrays():
     for index in (4, -1):
-        A = sp.coo_array(E)
-        A.col[1] = index
-        refused(A, str(index))
-        A = sp.lil_array(E)
-        A.rows[1][0] = index
-        refused(A, str(index))
-        A = sp.dok_array(E)
-        A._dict[1, index] = 1.0
-        refused(A, str(index))
+        coo, lil, dok = sp.coo_array(E), sp.lil_array(E), sp.dok_array(E)
+        coo.col[1] = lil.rows[1][0] = index
+        dok._dict[1, index] = 1.0
+        for A in (coo, lil, dok):
+            refused(A, str(index))
     A = sp.lil_array(E)
     A.data[1] += [2.0] * 100_000
     refused(A, "lists of different lengths")

@@ -18,6 +18,7 @@ import pytest
 from calls import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from matrices import assert_equal, dense
 from networks import drawn
 
 import gbdnn
@@ -36,10 +37,6 @@ X = np.arange(24.0).reshape(8, 3) % 5
 
 
 NETWORKS = drawn(least=0, rules=["all", "entries"], bias=-0.3)
-
-
-def dense(matrix):
-    return matrix.to_dense(fill_value=0)
 
 
 def assert_same(found, net):
@@ -94,7 +91,7 @@ def test_features_round_trip(array, part, batch):
         stored = pickle.loads(pickle.dumps(stored))  # noqa: S301
         for start in range(len(array) + 1):
             for stop in (start, start + 1, start + 3, None):
-                np.testing.assert_array_equal(dense(stored[start:stop].matrix()), array[start:stop])
+                assert_equal(stored[start:stop].matrix(), array[start:stop])
         again = [dense(rows.matrix()) for rows in stored.batches(batch)]
         assert len(again) == len(blocks)
         assert all(np.array_equal(a, b) for a, b in zip(again, blocks, strict=True))
@@ -142,15 +139,15 @@ def test_what_cannot_be_saved(tmp_path, x, error, message):
 
 
 @pytest.mark.parametrize(
-    ("batches", "options", "error", "message"),
+    ("batches", "error", "message"),
     [
-        ([], {}, ValueError, "pass at least one batch"),
-        ([np.eye(2), np.eye(3)], {}, ShapeError, "batch 1 has 3 columns but the features have 2"),
-        ([np.eye(2, dtype="f4"), np.eye(2)], {}, ValueError, "batch 1 is float64 but the first"),
+        ([], ValueError, "pass at least one batch"),
+        ([np.eye(2), np.eye(3)], ShapeError, "batch 1 has 3 columns but the features have 2"),
+        ([np.eye(2, dtype="f4"), np.eye(2)], ValueError, "batch 1 is float64 but the first"),
     ],
 )
-def test_batches_that_make_no_features(tmp_path, batches, options, error, message):
-    raises(error, message, gbdnn.io.write_features, batches, tmp_path / "new", **options)
+def test_batches_that_make_no_features(tmp_path, batches, error, message):
+    raises(error, message, gbdnn.io.write_features, batches, tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,7 +206,7 @@ def test_parts_of_features_are_bounded(share, batch, tmp_path, monkeypatch):
     parts = folder.read_json(tmp_path / "index.json")["parts"]
     assert all(max(part["rows"], part["nvals"]) <= 20 for part in parts)
     assert all(max(a["rows"] + b["rows"], a["nvals"] + b["nvals"]) > 20 for a, b in pairwise(parts))
-    np.testing.assert_array_equal(dense(gbdnn.io.read_features(tmp_path)), array)
+    assert_equal(gbdnn.io.read_features(tmp_path), array)
 
 
 def test_a_part_with_larger_values_than_the_index_says(tmp_path):
@@ -229,7 +226,7 @@ def test_features_are_read_part_by_part(tmp_path, monkeypatch):
     stored = gbdnn.io.open_features(tmp_path)
     last = shard(tmp_path, -1)
     last.unlink()
-    np.testing.assert_array_equal(dense(stored[:4].matrix()), X[:4])
+    assert_equal(stored[:4].matrix(), X[:4])
     raises(MissingFileError, f"{last.name}: part .: the shard is missing", stored.matrix)
 
 
@@ -256,8 +253,7 @@ def test_loaded_networks_remember_their_store(tmp_path):
 
 def shard(folder, k=0):
     """Return the k-th shard of a store."""
-    index = json.loads((folder / "index.json").read_text())
-    return folder / index["shards"][k]["file"]
+    return folder / json.loads((folder / "index.json").read_text())["shards"][k]["file"]
 
 
 def flip(path, at=-1):
@@ -331,16 +327,15 @@ def test_other_versions_and_other_files(tmp_path):
 
 def test_a_store_that_was_replaced_since_it_was_opened(tmp_path):
     gbdnn.save(NET, tmp_path)
-    net = gbdnn.load(tmp_path)
+    source = gbdnn.load(tmp_path).source
     gbdnn.save(NET[:1], tmp_path, replace=True)
-    raises(FormatError, "has changed since it was", net.source.network)
+    raises(FormatError, "has changed since it was", source.network)
 
 
 def test_folders_without_a_store(tmp_path):
+    last = r"index\.json is missing, which is written last"
     for path in (tmp_path, tmp_path / "no"):
-        with pytest.raises(MissingFileError):
-            gbdnn.load(path)
-        last = r"index\.json is missing, which is written last"
+        raises(MissingFileError, None, gbdnn.load, path)
         raises(MissingFileError, last, gbdnn.io.open_features, path)
 
 
@@ -360,8 +355,7 @@ def test_a_failure_leaves_the_old_store(tmp_path, monkeypatch, error, before):
         yield from NET
         raise error
 
-    with pytest.raises(error):
-        gbdnn.save(layers(), folder, replace=True)
+    raises(error, None, gbdnn.save, layers(), folder, replace=True)
     assert set(tmp_path.rglob("*")) == names
     if before:
         assert_same(gbdnn.load(folder), NET)
@@ -381,8 +375,7 @@ def test_ctrl_c_when_the_index_is_replaced(tmp_path, monkeypatch, after):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", stop)
-        with pytest.raises(KeyboardInterrupt):
-            gbdnn.save(NET[:1], tmp_path, replace=True)
+        raises(KeyboardInterrupt, None, gbdnn.save, NET[:1], tmp_path, replace=True)
     assert_same(gbdnn.load(tmp_path), NET[:1] if after else NET)
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -453,8 +446,8 @@ def test_a_store_has_no_suffix_of_a_file(name, tmp_path):
         lambda path: gbdnn.io.write_features(X, path, "store"),
         lambda path: gbdnn.infer_to_store(NET, X, path),
     )
+    match = r"the output is a folder|format=store does not match"
     for write in writers:
-        match = r"the output is a folder|format=store does not match"
         raises(ArgumentError, match, write, tmp_path / name)
     assert not list(tmp_path.iterdir())
     gbdnn.save(NET, tmp_path / "x.v2", "store")
@@ -543,10 +536,10 @@ def test_parts_with_one_value_each(tmp_path):
     parts = [gb.Matrix.from_coo([0, 1], [0, 1], value, nrows=2, ncols=2) for value in (1.0, 2.0)]
     gbdnn.io.write_features(parts, tmp_path / "X")
     found = gbdnn.io.open_features(tmp_path / "X").matrix()
-    np.testing.assert_array_equal(dense(found), np.vstack([np.eye(2), 2 * np.eye(2)]))
+    assert_equal(found, np.vstack([np.eye(2), 2 * np.eye(2)]))
 
 
 def test_a_range_of_stored_rows_that_ends_before_it_begins(tmp_path):
-    gbdnn.io.write_features(X, tmp_path / "X")
-    none = gbdnn.io.open_features(tmp_path / "X")[3:1]
+    gbdnn.io.write_features(X, tmp_path)
+    none = gbdnn.io.open_features(tmp_path)[3:1]
     assert (none.nrows, none.matrix().shape) == (0, (0, 3))

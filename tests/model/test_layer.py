@@ -31,8 +31,7 @@ def test_what_it_was_given_can_change_and_it_does_not():
 
 
 def test_bias_as_vector_with_gaps():
-    b = gb.Vector.from_coo([2], [0.5], size=3)
-    assert Layer(W, b).bias.tolist() == [0, 0, 0.5]
+    assert Layer(W, gb.Vector.from_coo([2], [0.5], size=3)).bias.tolist() == [0, 0, 0.5]
 
 
 def test_bias_as_diagonal_matrix():
@@ -70,8 +69,7 @@ def test_gain_is_the_largest_column_sum():
 
 
 def test_astype():
-    layer = Layer(W / 3, [0.1, 0.2, 0.3], clip=0.7)
-    cast = layer.astype("FP32")
+    cast = Layer(W / 3, [0.1, 0.2, 0.3], clip=0.7).astype("FP32")
     assert (cast.dtype, cast.bias.dtype) == (np.float32, np.float32)
     assert cast.clip == np.float32(0.7)
     assert cast.isequal(Layer(W / 3, [0.1, 0.2, 0.3], clip=0.7, dtype="FP32"))
@@ -137,8 +135,7 @@ def test_a_copy_is_immutable_too(again):
 def test_an_input_without_entries_revives_by_a_bias_alone(bias, rule, activation, revives):
     layer = gbdnn.Layer(np.eye(2), bias, bias_rule=rule, activation=activation)
     assert layer.revives == revives
-    X = np.zeros((1, 2))
-    assert bool(gbdnn.infer([layer], X, engine="sparse").nvals) == revives
+    assert bool(gbdnn.infer([layer], np.zeros((1, 2)), engine="sparse").nvals) == revives
 
 
 def test_weights_in_the_orientation_of_pytorch_are_noticed():

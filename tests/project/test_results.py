@@ -193,9 +193,8 @@ def test_numbers_in_sentences(docs):
         of = tables.speed_ups(*group)
         means.append(f"{geometric_mean(of):.1f} times")
         in_pages(f"{means[-1]} ({span(of)})", "when-to-use")
-    in_pages(
-        f"{geometric_mean(tables.speed_ups(0.41, 1, many)):.1f} times with 1,000", "when-to-use"
-    )
+    dense = geometric_mean(tables.speed_ups(0.41, 1, many))
+    in_pages(f"{dense:.1f} times with 1,000", "when-to-use")
     alone = [f"{geometric_mean(tables.speed_ups(*group, 1)):.1f}" for group in groups[:3]]
     in_pages("on one thread {}, {} and {} times".format(*alone), "../README", "when-to-use")
     pairs = [tables.ours_and_best(cell)[:2] for cell in real["cells"] if not cell["cold"]]
@@ -212,13 +211,10 @@ def test_numbers_in_sentences(docs):
     steps = span([tables.over_best(cell["ms"]) for cell in tables.read("training-steps")["cells"]])
     in_pages(steps, "training", "when-to-use")
     layers = [cell["ms"] for cell in tables.read("sparse-linear")["cells"]]
-    best = [
-        min(t for name, t in ms.items() if "torch" in name or name == "sparselab") for ms in layers
-    ]
-    in_pages(
-        span([t / ms["sparse_sequential"] for t, ms in zip(best, layers, strict=True)]),
-        "when-to-use",
-    )
+    others = [{k: t for k, t in ms.items() if "torch" in k or k == "sparselab"} for ms in layers]
+    pairs = zip(others, layers, strict=True)
+    gains = [min(ms.values()) / own["sparse_sequential"] for ms, own in pairs]
+    in_pages(span(gains), "when-to-use")
     cells = [cell["s"] for cell in tables.read("graph")["cells"]]
     ratios = [tables.over_best(s) for s in cells]
     in_pages(f"gbdnn is {span(ratios)} as fast as the fastest other", "graph")

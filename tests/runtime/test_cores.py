@@ -94,10 +94,7 @@ print(available())
 
 @pytest.mark.parametrize(
     ("threads", "expected"),
-    [
-        (None, 3),
-        pytest.param("7", 7, marks=pytest.mark.slow),  # the user's word
-    ],
+    [(None, 3), pytest.param("7", 7, marks=pytest.mark.slow)],  # the user's word
 )
 def test_graphblas_has_no_more_threads_than_the_quota(tmp_path, threads, expected, monkeypatch):
     (tmp_path / "self").write_text("0::/\n")
@@ -136,8 +133,7 @@ def test_other_threads_leave_the_first_ones_core(bind):
     """Else OpenMP binds all of them to it, or Linux wakes them there."""
     if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) == 1:
         pytest.skip("there is one core, or threads cannot be bound")
-    done = python(BOUND, OMP_PROC_BIND=bind)
-    before, _, *others = map(int, done.stdout.split())
+    before, _, *others = map(int, python(BOUND, OMP_PROC_BIND=bind).stdout.split())
     assert others == [before - 1, before - 1]
 
 

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from calls import raises
+from calls import raises, raising
 from shell import python
 
 import gbdnn
@@ -125,11 +125,7 @@ def test_an_error_on_a_thread_ends_all_and_reaches_the_caller(error):
 
 def test_an_error_ends_ranges_of_rows():
     """No thread takes a further one."""
-    some = Ranges(np.arange(40), np.arange(1, 41))
-
-    def fail(*_):
-        raise KeyError("stop")
-
+    some, fail = Ranges(np.arange(40), np.arange(1, 41)), raising(KeyError("stop"))
     raises(KeyError, "stop", compute, [(Record("dense", np.dtype("f4")), some)], lambda: fail, 1)
     assert some.begun[0] == some.count
 

@@ -11,7 +11,7 @@ from weakref import ref
 
 import numpy as np
 import pytest
-from calls import raises
+from calls import raises, raising
 from shell import python
 
 import gbdnn
@@ -171,10 +171,7 @@ def read_late():
 @pytest.mark.parametrize("kind", [TimeoutError, LateError])
 @pytest.mark.parametrize("call", CONVERSIONS)
 def test_a_handlers_exception_is_no_error_of_the_input(call, kind):
-    def handler(_number, _frame):
-        raise kind("too late")
-
-    before = signal.signal(signal.SIGUSR1, handler)
+    before = signal.signal(signal.SIGUSR1, raising(kind("too late")))
     try:
         raises(kind, "too late", CONVERSIONS[call])
     finally:

@@ -65,8 +65,7 @@ def test_architectures_other_than_x86(system, name, vectors, level, monkeypatch)
 def test_windows_is_asked_for_the_instructions(system, present, level, monkeypatch):
     """By the numbers of PF_AVX2_INSTRUCTIONS_AVAILABLE and PF_AVX512F_INSTRUCTIONS_AVAILABLE."""
     kernel32 = SimpleNamespace(IsProcessorFeaturePresent=lambda number: number in present)
-    windll = SimpleNamespace(kernel32=kernel32)
-    monkeypatch.setattr(module.ctypes, "windll", windll, raising=False)
+    monkeypatch.setattr(module.ctypes, "windll", SimpleNamespace(kernel32=kernel32), raising=False)
     monkeypatch.setattr(module.platform, "machine", lambda: "AMD64")
     assert machine().level == level
 

@@ -18,8 +18,7 @@ def kernel(folder, cpus):
 
 def test_physical_cores_come_first_node_by_node(tmp_path):
     """Two nodes of two cores, numbered alternately; the second threads of cores are 4 to 7."""
-    cpus = {k: (k % 2, k % 2, k % 4 // 2) for k in range(8)}
-    folder = kernel(tmp_path, cpus)
+    folder = kernel(tmp_path, {k: (k % 2, k % 2, k % 4 // 2) for k in range(8)})
     assert ordered(range(8), cpus=folder) == [0, 2, 1, 3, 4, 6, 5, 7]
     assert ordered({1, 3, 5, 6}, cpus=folder) == [6, 1, 3, 5]  # of those that the process may use
 

@@ -40,8 +40,7 @@ def stored(folder):
     found = {}
     for cuts in (None, [3, 4][:LAST], [1, 10][:LAST], [28, 29][:LAST]):
         equal, reports = same(net, X, expected=expected, cuts=cuts, batch_size=500, answer="all")
-        each = [[*r.layers, r.inputs, r.alive, r.sent] for r in reports]
-        found[str(cuts)] = [equal, each]
+        found[str(cuts)] = [equal, [[*r.layers, r.inputs, r.alive, r.sent] for r in reports]]
     assert not net.in_memory
     return found
 
@@ -77,10 +76,8 @@ def kinds(_):
 
 def split(_):
     """Pairs of ranks divide the inputs; the two of a pair divide the layers."""
-    net, X = (
-        gbdnn.gallery.radixnet(1024, 8),
-        gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024),
-    )
+    net = gbdnn.gallery.radixnet(1024, 8)
+    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024)
     group, groups = RANK // 2, COMM.size // 2
     start, stop = X.nrows * group // groups, X.nrows * (group + 1) // groups
     mine, reports = X[start:stop, :].new(), []

@@ -31,6 +31,12 @@ def data(net, inputs=333, seed=1, labels=True):
     return X, random.standard_normal((inputs, net.shape[1]))
 
 
+def problem(*given, inputs=333, labels=True, **options):
+    """Return a network and data to train it with."""
+    net = network(*given, **options)
+    return net, *data(net, inputs, labels=labels)
+
+
 def learned(run):
     return [
         array

@@ -7,7 +7,8 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from calls import raises
+from calls import raises, raising
+from matrices import dense
 from shell import python
 
 import gbdnn
@@ -84,8 +85,7 @@ def test_digits(model):
     np.testing.assert_array_equal(proba.argmax(axis=1), model.predict(X_TEST))
     np.testing.assert_allclose(np.log(proba), model.predict_log_proba(X_TEST))
     # The softmax of what the network answers.
-    Z = gbdnn.infer(model.network_, X_TEST).to_dense(fill_value=0).astype(float)
-    E = np.exp(Z)
+    E = np.exp(dense(gbdnn.infer(model.network_, X_TEST)).astype(float))
     np.testing.assert_allclose(proba, E / E.sum(axis=1, keepdims=True), rtol=1e-5)
     assert model.network_.edges == pytest.approx(0.3 * (64 * 128 + 128 * 10), abs=1)
     assert model.n_iter_ == len(model.history_) == 100
@@ -105,8 +105,8 @@ def test_parts_without_some_labels():
     with pytest.raises(ArgumentError, match="differs from the classes of the first call"):
         model.partial_fit(X[:2], [1, 2], classes=[1, 2])
     raises(ArgumentError, "requires classes=", clone(model).partial_fit, X, Y)
-    with pytest.raises(ArgumentError, match="does not support class_weight"):
-        clone(model).set_params(class_weight="balanced").partial_fit(X, Y, range(10))
+    other = clone(model).set_params(class_weight="balanced").partial_fit
+    raises(ArgumentError, "does not support class_weight", other, X, Y, range(10))
 
 
 def test_validation_and_patience():
@@ -132,7 +132,7 @@ def test_regression(outputs):
     assert model.score(A[400:], b[400:]) > 0.95
     np.testing.assert_allclose(model.y_mean_, b[:400].mean(axis=0))
     # The network that is given away has y's units.
-    Z = gbdnn.infer(model.network_, A).to_dense(fill_value=0).reshape(b.shape)
+    Z = dense(gbdnn.infer(model.network_, A)).reshape(b.shape)
     np.testing.assert_allclose(Z, model.predict(A), rtol=1e-4, atol=0.1)
     assert model.network_.edges == model.run_.network.edges
     raises(ArgumentError, rf"4 outputs, but .* {outputs}", model.partial_fit, A, np.ones((600, 4)))
@@ -149,8 +149,8 @@ def test_regression_does_not_depend_on_units(kind):
     for X in (kind(data), kind(shifted * units)):
         model = SparseRegressor(random_state=0, n_jobs=1, dtype="FP64").fit(X[:200], y[:200])
         scores.append(model.score(X[200:], y[200:]))
-        dense = X.toarray() if kind is sp.csr_array else X
-        answers = gbdnn.infer(model.network_, dense[200:]).to_dense(fill_value=0)[:, 0]
+        filled = X.toarray() if kind is sp.csr_array else X
+        answers = dense(gbdnn.infer(model.network_, filled[200:]))[:, 0]
         assert np.abs(answers - model.predict(X[200:])).max() < 1e-6 * np.ptp(y)
     assert scores[0] == pytest.approx(scores[1], abs=0.03)  # rounding grows in training
     assert scores[0] > 0.8
@@ -176,8 +176,7 @@ def test_warm_start_goes_on():
     expected = gbdnn.train(first, model.scaler_.transform(X), Y, epochs=2)
     assert model.run_.network.isequal(expected.network)
     raises(ArgumentError, "requires the same labels: y has 9", model.fit, X, Y % 9)
-    again = SparseClassifier(**options).fit(X, Y)
-    assert again.fit(X, Y).n_iter_ == 2
+    assert SparseClassifier(**options).fit(X, Y).fit(X, Y).n_iter_ == 2
     model = SparseRegressor(**options, warm_start=True).fit(X, Y)
     scale = model.y_scale_
     assert model.fit(X, Y * 2.0).y_scale_ == scale
@@ -254,8 +253,7 @@ def test_fitted_with_dense_features_and_given_sparse_ones(kind, dtype):
         for name in methods if kind is SparseClassifier else methods[:1]:
             expected = getattr(model, name)(X_TEST)
             for given in sparse:
-                found = getattr(model, name)(given)
-                np.testing.assert_allclose(found, expected, **within)
+                np.testing.assert_allclose(getattr(model, name)(given), expected, **within)
         other = copy.deepcopy(model).partial_fit(sp.csr_array(X), y)
         assert other.network_.isequal(model.partial_fit(X, y).network_)
         # And the other way around.
@@ -312,22 +310,15 @@ def test_a_failed_fit_changes_nothing(kind, method):
     classes = {"classes": ["cat", "dog"]} if "Class" in kind.__name__ and "p" in method else {}
     getattr(model, method)(X, names, **classes)
     expected, attributes = model.predict(X_TEST), dict(vars(model))
-
-    def failing(record):
-        raise RuntimeError("stop")
-
-    model.callback = failing
+    model.callback = failing = raising(RuntimeError)
     others = np.array(["apple", "zebra"])[Y % 2] if kind is SparseClassifier else Y * 100.0
-    with pytest.raises((RuntimeError, ValueError)):
-        getattr(model, method)(X[:, :60] + 7, others)
-    with pytest.raises((RuntimeError, ValueError)):
-        getattr(model, method)(X[:500] + 7, others[:500])
+    raises((RuntimeError, ValueError), None, getattr(model, method), X[:, :60] + 7, others)
+    raises((RuntimeError, ValueError), None, getattr(model, method), X[:500] + 7, others[:500])
     assert vars(model) == attributes | {"callback": failing}
     assert np.array_equal(model.predict(X_TEST), expected)
     assert getattr(model.set_params(callback=None), method)(X, names) is model
     fresh = kind(**TINY, callback=failing)
-    with pytest.raises(RuntimeError):
-        getattr(fresh, method)(X, names, **classes)
+    raises(RuntimeError, None, getattr(fresh, method), X, names, **classes)
     assert not [name for name in vars(fresh) if name.endswith("_")]
 
 
@@ -349,7 +340,7 @@ def test_the_network_is_that_of_predict_far_from_zero(kind, ratio):
     data = data + ratio * np.random.default_rng(0).choice([-1, 1], 10)
     y = y > 0 if kind is SparseClassifier else y
     model = kind((32,), 0.5, random_state=0, n_jobs=1).fit(data, y)
-    found = gbdnn.infer(model.network_, data).to_dense(fill_value=0)
+    found = dense(gbdnn.infer(model.network_, data))
     if kind is SparseClassifier:
         expected, found = model.decision_function(data), found[:, 1] - found[:, 0]
     else:
@@ -360,8 +351,7 @@ def test_the_network_is_that_of_predict_far_from_zero(kind, ratio):
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_several_labels_per_input(kind):
-    random = np.random.default_rng(0)
-    W = random.standard_normal((64, 5))
+    W = np.random.default_rng(0).standard_normal((64, 5))
     y = (((X - X.mean(axis=0)) @ W) > 0).astype(int)
     y_test = (((X_TEST - X.mean(axis=0)) @ W) > 0).astype(int)
     model = SparseClassifier(**SMALL, epochs=40, validation_fraction=0.2).fit(X, kind(y))
@@ -397,13 +387,12 @@ def test_decision_function_of_two_classes():
 
 
 def test_scikit_learn_is_missing():
-    code = """
-import sys, gbdnn.training
-assert "sklearn" not in sys.modules
-sys.modules["sklearn"] = None
-gbdnn.sklearn.SparseClassifier
-"""
-    done = python(code)
+    done = python(
+        "import sys, gbdnn.training\n"
+        "assert 'sklearn' not in sys.modules\n"
+        "sys.modules['sklearn'] = None\n"
+        "gbdnn.sklearn.SparseClassifier"
+    )
     assert "MissingPackageError: gbdnn.sklearn needs scikit-learn" in done.stderr
     assert 'pip install "gbdnn[sklearn]"' in done.stderr
     with pytest.raises(AttributeError, match="no attribute 'SparseNonsense'"):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from calls import raises
+from matrices import assert_close
 from toy_rules import Huber, NonNegative
 
 import gbdnn
@@ -25,8 +26,7 @@ def test_a_loss_and_an_adjustment_are_one_file(tmp_path):
     assert run.history[0].accuracy is None
     moved = W - 0.25 * X.T @ (np.array([[-0.5, -0.5], [0.5, 0.5]]) / 4)
     expected = np.maximum(np.where(W == 0, 0, moved), 0)
-    found = run.network[0].W.to_dense(fill_value=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    assert_close(run.network[0].W, expected, rtol=1e-15)
     assert (moved < 0).any()
     losses = Huber(0.5).losses(X @ expected, Y)
     assert run.history[0].validation_loss == pytest.approx(losses.mean())

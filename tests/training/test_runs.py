@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from calls import raises
-from training_cases import data, network, same_bits
+from training_cases import network, problem, same_bits
 
 import gbdnn
 from gbdnn import errors, training
@@ -20,8 +20,7 @@ from gbdnn.training import losses
 
 pytest.importorskip("safetensors")
 
-NET = network()
-X, Y = data(NET)
+NET, X, Y = problem()
 
 
 # -- in a file ----------------------------------------------------------------------------------
@@ -32,8 +31,7 @@ X, Y = data(NET)
     [(training.Adam(0.01, weight_decay=0.1), "FP32", True), (training.SGD(0.1), "FP64", False)],
 )  # fmt: skip
 def test_training_continues_from_a_file(optimizer, dtype, labels, tmp_path):
-    net = network(dtype=dtype, clip=0.7)
-    X, y = data(net, labels=labels)
+    net, X, y = problem(dtype=dtype, clip=0.7, labels=labels)
     run = gbdnn.train(
         net, X, y, epochs=3, optimizer=optimizer, validation=0.2, patience=np.inf, seed=4,
         batch_size=50, schedule=training.Stepwise((0.5,)), adjustments=training.SET(every=3),
@@ -81,6 +79,9 @@ def test_custom_rules_are_passed_again(tmp_path):
     assert same_bits(longer, gbdnn.train(run, X, Y, epochs=1))
 
 
+NEEDS_TORCH = pytest.mark.skipif(not find_spec("torch"), reason="no PyTorch")
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "run"
@@ -98,10 +99,7 @@ def saved(tmp_path_factory):
         lambda content: content.replace(b"gbdnn.training", b"others.trainin"),
         pytest.param(  # or weights, which PyTorch reads
             lambda content: b"\x10\0\0\0\0\0\0\0{ not json at all",
-            marks=[
-                pytest.mark.frameworks,
-                pytest.mark.skipif(not find_spec("torch"), reason="no PyTorch"),
-            ],
+            marks=[pytest.mark.frameworks, NEEDS_TORCH],
         ),
     ],
 )
@@ -157,11 +155,10 @@ def test_a_run_that_goes_on_has_its_own_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("how", ["epochs", "patience"])
 def test_nothing_is_left_to_do_after_the_end(how, tmp_path):
-    options = {"epochs": 30, "checkpoint": tmp_path / "run"}
-    if how == "epochs":
-        options["epochs"] = 2
+    options = {"epochs": 2, "checkpoint": tmp_path / "run"}
     if how == "patience":  # a rate of nearly 0: no epoch is better
-        options |= {"validation": 0.2, "patience": 2, "optimizer": training.SGD(1e-30)}
+        still = {"validation": 0.2, "patience": 2, "optimizer": training.SGD(1e-30)}
+        options |= {"epochs": 30, **still}
     run = gbdnn.train(NET, X, Y, **options)
     assert len(run.history) == {"epochs": 2, "patience": 3}[how]
     calls = []
@@ -217,12 +214,13 @@ REFUSED = {  # by parameter of `train`: other values, and what the error says
         (Custom(1), "Custom"),
     ],
     "input_dropout": [(0.1, "has input_dropout")],
-    "patience": [(3, "has patience None, but this call has 3")],
+    "patience": [(3, "has patience|has validation")],
     "seed": [(1, "has seed 0, but this call has 1")],
     "nthreads": [(3, None)],
     "callback": [(lambda record: None, None)],
     "checkpoint": [],
 }  # fmt: skip
+NEEDED = {"patience": {"validation": (X, Y)}, "loss": {"y": np.eye(10)[Y]}}
 
 
 @pytest.mark.parametrize("name", inspect.signature(gbdnn.train).parameters)
@@ -232,17 +230,10 @@ def test_a_checkpoint_of_another_call_is_refused(name, tmp_path):
     gbdnn.train(**options)
     content = options["checkpoint"].read_bytes()
     for value, message in REFUSED[name]:
-        others = {"validation": (X, Y)} if name == "patience" else {}
-        if name == "X":
-            others["y"] = Y[: value.shape[0]]
-        if name == "loss":
-            others["y"] = np.eye(10)[Y]
-        others[name] = value
+        others = {name: value} | NEEDED.get(name, {})
         if message is None:
             gbdnn.train(**options | others)
             continue
-        if name == "patience":
-            message = "has patience|has validation"
         raises(errors.ArgumentError, message, gbdnn.train, **options | others)
         assert options["checkpoint"].read_bytes() == content
 
@@ -275,9 +266,8 @@ def test_a_checkpoint_distinguishes_all_that_is_not_equal(k, tmp_path):
 
 
 def test_equal_objects_may_be_one_or_two(tmp_path):
-    options = {"epochs": 1, "checkpoint": tmp_path / "run"}
-    gbdnn.train(NET, X, Y, adjustments=Custom([ONE, ONE]), **options)
-    gbdnn.train(NET, X, Y, adjustments=Custom([ONE, OTHER]), **options)
+    for value in ([ONE, ONE], [ONE, OTHER]):
+        gbdnn.train(NET, X, Y, epochs=1, adjustments=Custom(value), checkpoint=tmp_path / "run")
 
 
 @pytest.mark.parametrize("value", [lambda x: x, (x for x in ()), partial(lambda x: x, 1)])
@@ -322,8 +312,7 @@ def test_another_optimizer_begins_with_its_own_moments_and_step():
     assert all(layer.moments[0].any() for layer in begun.layers)
     adam = training.Adam(0.01, weight_decay=0.0)
     for run in (begun, gbdnn.train(begun, X, Y, epochs=1, optimizer=Seen())):
-        options = {"epochs": 2, "optimizer": adam, "seed": 0}
-        found = gbdnn.train(run, X, Y, **options)
+        found = gbdnn.train(run, X, Y, epochs=2, optimizer=adam, seed=0)
         assert found.moments_of.endswith("Adam")
         assert found.moment_steps == 2 * 3
         first = gbdnn.train(run, X, Y, epochs=1, optimizer=adam, batch_size=len(X))
@@ -368,8 +357,8 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_before_training(tmp_pat
 
 
 def test_ctrl_c_leaves_the_epochs_that_were_complete(tmp_path):
-    options = {"epochs": 5, "batch_size": 50, "checkpoint": tmp_path / "run"}  # 7 steps an epoch
-    expected = gbdnn.train(NET, X, Y, epochs=5, batch_size=50)
+    options = {"epochs": 5, "batch_size": 50}  # 7 steps an epoch
+    expected = gbdnn.train(NET, X, Y, **options)
 
     class Interrupting:
         every = 1
@@ -380,7 +369,7 @@ def test_ctrl_c_leaves_the_epochs_that_were_complete(tmp_path):
                 raise KeyboardInterrupt
             return layers
 
-    options["adjustments"] = Interrupting()
+    options |= {"checkpoint": tmp_path / "run", "adjustments": Interrupting()}
     with pytest.raises(KeyboardInterrupt) as caught:
         gbdnn.train(NET, X, Y, **options)
     Interrupting.interrupts = False
@@ -393,8 +382,11 @@ def test_ctrl_c_leaves_the_epochs_that_were_complete(tmp_path):
 # -- what is looked at --------------------------------------------------------------------------
 
 
+LEARNING = {"validation": 0.3, "optimizer": training.Adam(0.05), "batch_size": 20}
+
+
 def test_the_best_epoch_is_kept_without_an_early_end():
-    options = {"epochs": 12, "validation": 0.3, "optimizer": training.Adam(0.05), "batch_size": 20}
+    options = LEARNING | {"epochs": 12}
     seen = []
     last = gbdnn.train(NET, X, Y, **options, callback=lambda now: seen.append(now.network) and None)
     best = gbdnn.train(NET, X, Y, **options, patience=np.inf)
@@ -408,10 +400,9 @@ def test_the_best_epoch_is_kept_without_an_early_end():
 
 
 def test_the_best_epoch_has_the_density_of_pruning():
-    options = {"epochs": 12, "validation": 0.3, "optimizer": training.Adam(0.05), "batch_size": 20}
     for end, every in ((0.5, 3), (0.3, 40), (0.3, 10_000)):
         pruning = training.MagnitudePruning(0.05, end=end, every=every)
-        run = gbdnn.train(NET, X, Y, **options, patience=5, adjustments=pruning)
+        run = gbdnn.train(NET, X, Y, **LEARNING, epochs=12, patience=5, adjustments=pruning)
         losses = [record.validation_loss for record in run.history]
         edges = [record.edges for record in run.history]
         assert edges[0] > edges[-1]
@@ -439,9 +430,8 @@ def test_patience_and_adjustments_that_end_with_the_last_step():
 
 
 def test_a_run_that_goes_on_knows_its_best_epoch(tmp_path):
-    options = {"validation": 0.3, "optimizer": training.Adam(0.05), "batch_size": 20}
-    first = gbdnn.train(NET, X, Y, **options, epochs=12, patience=np.inf)
-    worse = options | {"optimizer": training.SGD(0.5)}
+    first = gbdnn.train(NET, X, Y, **LEARNING, epochs=12, patience=np.inf)
+    worse = LEARNING | {"optimizer": training.SGD(0.5)}
     gbdnn.training.write_run(first, tmp_path / "run")
     for run in (first, gbdnn.training.read_run(tmp_path / "run")):
         for changes in ({}, {"checkpoint": tmp_path / "checkpoint"}):
@@ -455,9 +445,9 @@ def test_a_run_that_goes_on_knows_its_best_epoch(tmp_path):
         before = gbdnn.train(first.network, X[:50], Y[:50], epochs=1, batch_size=50).history[0]
         least = min(before.loss, longer.history[-1].validation_loss)
         assert longer.best.validation_loss == pytest.approx(least, rel=1e-12)
-    assert gbdnn.train(first, X, Y, **options, epochs=1).best is None
+    assert gbdnn.train(first, X, Y, **LEARNING, epochs=1).best is None
     # Patience counts the epochs of the call.
-    still = options | {"optimizer": training.SGD(1e-30)}
+    still = LEARNING | {"optimizer": training.SGD(1e-30)}
     longer = gbdnn.train(first, X, Y, **still, epochs=9, patience=3)
     assert len(longer.history) == len(first.history) + 3
 
@@ -475,8 +465,8 @@ def test_a_callback_sees_the_network_and_does_not_keep_it():
     assert infos[-1] == gbdnn.infer(run.network, X).nvals
     with pytest.raises(errors.ArgumentError, match="only during the callback"):
         records[-1].network  # noqa: B018
-    everything = gbdnn.train(NET, X, Y, epochs=3, callback=lambda _: True)  # ends nothing
-    assert len(everything.history) == 3
+    # What else a callback returns ends nothing.
+    assert len(gbdnn.train(NET, X, Y, epochs=3, callback=lambda _: True).history) == 3
 
 
 @pytest.mark.parametrize("part", [None, 0.25])

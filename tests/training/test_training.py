@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from calls import raises
-from training_cases import data, network, oracle, orders, same_bits, stream
+from matrices import dense
+from training_cases import data, network, oracle, orders, problem, same_bits, stream
 
 import gbdnn
 from gbdnn import errors, training
@@ -36,8 +37,7 @@ def test_a_loss_in_numpy_that_is_not_finite_is_an_error():
         def losses(self, answer, targets):
             return super().losses(answer, targets) * np.where(targets[:, 0] == 7, np.nan, 1)
 
-    net = network((12, 9, 4), 0.5)
-    X, y = data(net, 40, labels=False)
+    net, X, y = problem((12, 9, 4), 0.5, inputs=40, labels=False)
     y[:, 0] = 1
     y[orders(40, 1)[0][30], 0] = 7  # in the second step
     with pytest.raises(errors.DivergenceError, match="step 1") as caught:
@@ -72,8 +72,7 @@ def test_a_network_that_dies_is_an_error(rule, rate):
     message = r"equal.* rate below" if rule == () else "or weaker"
     with pytest.raises(errors.DivergenceError, match=message) as caught:
         gbdnn.train(net, X, y, **options)
-    Y = gbdnn.infer(caught.value.run.network, X).to_dense(fill_value=0)
-    assert not np.ptp(Y, axis=0).any()
+    assert not np.ptp(dense(gbdnn.infer(caught.value.run.network, X)), axis=0).any()
 
 
 def test_an_answer_that_differs_for_few_inputs_is_no_error():
@@ -90,29 +89,24 @@ def test_an_answer_that_differs_for_few_inputs_is_no_error():
 
 
 def test_large_features_are_not_blamed_on_the_learning_rate():
-    net = network((20, 30, 5), 0.3, "FP32")
-    X, y = data(net, 60)
+    net, X, y = problem((20, 30, 5), 0.3, "FP32", inputs=60)
     with pytest.raises(errors.DivergenceError, match="too large; scale them"):
         gbdnn.train(net, X * 1e30, y, optimizer="sgd")
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_several_labels_per_input(whole):
-    net = network()
-    X, _ = data(net)
-    W = np.random.default_rng(3).standard_normal((net.shape[0], 10))
-    Z = X @ W
+    net, X, _ = problem()
+    Z = X @ np.random.default_rng(3).standard_normal((net.shape[0], 10))
     y = (np.median(Z, axis=0) < Z).astype(np.int64 if whole else np.float64)
     loss = None if whole else "binary_cross_entropy"
     P = 1 / (1 + np.exp(-oracle(net).activations(X)[-1]))
     expected = -(np.log(P) * y + np.log(1 - P) * (1 - y)).sum(axis=1).mean()
     first = gbdnn.train(net, X, y, epochs=1, batch_size=len(X), loss=loss).history[0].loss
     assert first == pytest.approx(expected, rel=1e-9)
-    run = gbdnn.train(
-        net, X, y, epochs=100, batch_size=32, optimizer=training.Adam(0.01), loss=loss,
-        validation=(X, y),
-    )  # fmt: skip
-    found = gbdnn.infer(run.network, X).to_dense(fill_value=0) > 0
+    options = {"batch_size": 32, "optimizer": training.Adam(0.01), "validation": (X, y)}
+    run = gbdnn.train(net, X, y, epochs=100, loss=loss, **options)
+    found = dense(gbdnn.infer(run.network, X)) > 0
     assert run.history[-1].validation_accuracy == (found == y).all(axis=1).mean()
     assert (found == y).mean() > 0.85
     assert run.history[0].loss > 2 * run.history[-1].loss
@@ -133,8 +127,7 @@ def test_an_adjustment_gets_the_gradient_of_all_weights(batch):
                 seen.append(found.any())
             return layers
 
-    net = network((30, 40, 5), 0.3, "FP64")
-    X, y = data(net, 200)
+    net, X, y = problem((30, 40, 5), 0.3, "FP64", inputs=200)
     gbdnn.train(net, X, y, epochs=1, batch_size=batch, adjustments=Compare())
     assert len(seen) == 2 * -(-200 // batch)
     assert all(seen)
@@ -144,8 +137,7 @@ def test_a_layer_without_edges_cannot_be_pruned():
     weights = np.full((2, 3), 0.5), np.zeros((3, 3)), np.full((3, 2), 0.5)
     layers = [gbdnn.Layer(W, 1.0) for W in weights]
     X, y = np.random.default_rng(0).random((20, 2)), np.arange(20) % 2
-    pruning = training.MagnitudePruning(0.2, every=1)
-    run = gbdnn.train(layers, X, y, epochs=2, adjustments=pruning)
+    run = gbdnn.train(layers, X, y, epochs=2, adjustments=training.MagnitudePruning(0.2, every=1))
     assert [info.edges for info in run.network.infos] == [2, 0, 2]
 
 
@@ -154,13 +146,11 @@ def test_a_layer_without_edges_cannot_be_pruned():
 
 @pytest.mark.parametrize("rows", [1, 40, 64, 1000])
 def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path, monkeypatch):
-    net = network((24, 30, 5), 0.3, "FP32")
-    X, y = data(net, 150)
+    net, X, y = problem((24, 30, 5), 0.3, "FP32", inputs=150)
     X = X.astype(np.float32)
     gbdnn.io.write_features(sp.csr_array(X), tmp_path / "X")
     stored = gbdnn.io.open_features(tmp_path / "X")
-    options = {"epochs": 3, "batch_size": 40, "validation": 0.2}
-    options["input_dropout"] = 0.1
+    options = {"epochs": 3, "batch_size": 40, "validation": 0.2, "input_dropout": 0.1}
     expected = gbdnn.train(net, X, y, **options)
     memory = rows * 3 * (8 * 150 + 12 * stored.nvals) // 150 + 1
     monkeypatch.setattr("gbdnn.training.data.MEMORY", memory)
@@ -173,8 +163,7 @@ def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path, monk
 
 
 def test_no_epochs():
-    net = network()
-    X, y = data(net)
+    net, X, y = problem()
     run = gbdnn.train(net, X, y, epochs=0)
     assert (run.history, run.steps, run.moment_steps) == ((), 0, 0)
     assert run.network.isequal(net)
@@ -185,8 +174,7 @@ def test_schedules():
     assert training.Constant().factors(progress).tolist() == [1, 1, 1, 1]
     assert training.Cosine().factors(progress) == pytest.approx([1, 0.8535534, 0.5, 0.1464466])
     assert training.Cosine(final=0.5).factors(progress)[2] == pytest.approx(0.75)
-    warm = training.Cosine(warmup=0.5).factors(progress)
-    assert warm == pytest.approx([0, 0.5, 1, 0.5])
+    assert training.Cosine(warmup=0.5).factors(progress) == pytest.approx([0, 0.5, 1, 0.5])
     steps = training.Stepwise(at=(0.25, 0.75), factor=0.5).factors(progress)
     assert steps.tolist() == [1, 0.5, 0.5, 0.25]
     usual = training.Stepwise().factors(np.array([0.32, 0.35, 0.8, 0.85]))
@@ -194,8 +182,7 @@ def test_schedules():
 
 
 def test_a_part_for_validation_is_not_trained_with():
-    net = network()
-    X, y = data(net, 300)
+    net, X, y = problem(inputs=300)
     run = gbdnn.train(net, X, y, epochs=1, validation=0.25, batch_size=1000)
     # One step with all inputs that are not looked at: its loss is theirs.
     losses = oracle(net).loss_and_gradients(X, y)[0]
@@ -223,8 +210,7 @@ def test_all_inputs_are_validated(inputs):
 
 def test_weights_of_validated_inputs_do_not_change_the_rest():
     """Weights are relative to the mean weight of the inputs that are trained with."""
-    net = network()
-    X, y = data(net, 200)
+    net, X, y = problem(inputs=200)
     tested = stream(0, "validation").permutation(200)[:50]
     weights = np.random.default_rng(0).random(200)
     runs = []
@@ -251,8 +237,7 @@ def test_dropout_of_inputs():
 
 
 def test_labels_may_be_whole_numbers_of_a_floating_dtype():
-    net = network()
-    X, y = data(net)
+    net, X, y = problem()
     options = {"epochs": 1, "loss": losses.CrossEntropy()}
     assert same_bits(*(gbdnn.train(net, X, each, **options) for each in (y, y.astype(float))))
 
@@ -264,11 +249,9 @@ STRINGS = getattr(np.dtypes, "StringDType", lambda: object)  # NumPy 1 has none
     "make", [list, np.array, lambda y: np.array(y, object), lambda y: np.array(y, STRINGS())]
 )
 def test_labels_may_be_strings(make):
-    net = network((20, 30, 5), 0.3)
-    X, y = data(net, 60)
+    net, X, y = problem((20, 30, 5), 0.3, inputs=60)
     y[:5] = np.arange(5)
-    names = ["ant", "bee", "cat", "dog", "eel"]
-    words = make([names[k] for k in y])
+    words = make([["ant", "bee", "cat", "dog", "eel"][k] for k in y])
     for validation in (None, "stratified", 0.2, (X, words), [X, words]):
         numbers = (X, y) if isinstance(validation, tuple | list) else validation
         want = gbdnn.train(net, X, y, epochs=2, validation=numbers)
@@ -281,8 +264,7 @@ def test_labels_may_be_strings(make):
 
 
 def test_a_bias_rule_that_changes_nothing_is_allowed():
-    net = network((20, 30, 5), 0.3)
-    X, y = data(net, 60)
+    net, X, y = problem((20, 30, 5), 0.3, inputs=60)
     rules = "all", "entries"
     nets = [[gbdnn.Layer(layer.W, 0, bias_rule=rule) for layer in net] for rule in rules]
     assert same_bits(*(gbdnn.train(each, X, y, epochs=1) for each in nets))
@@ -309,7 +291,7 @@ class WrongHits(losses.SquaredError):
 
 
 class NoUpdate(training.SGD):
-    pass
+    """A subclass without an update of its own."""
 
 
 class NoMoments:
@@ -321,8 +303,7 @@ class NoMoments:
 
 def wrong_calls():
     """Errors, their messages, and what replaces arguments of a call that is right."""
-    net = network((20, 30, 5), 0.3)
-    X, y = data(net, 60)
+    net, X, y = problem((20, 30, 5), 0.3, inputs=60)
     nan, large, negative = X.copy(), y.copy(), y.copy()
     nan[3, 4], large[7], negative[7] = np.nan, 5, -1
     labels, values, several = losses.CrossEntropy(), np.eye(5)[y], np.stack([y] * 5, 1)
@@ -407,21 +388,18 @@ def test_wrong_options(make, message):
 
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 def test_divergence_names_epoch_and_keeps_the_weights(dtype):
-    net = network((37, 50, 41, 10), 0.3, dtype)
-    X, y = data(net, labels=False)
+    net, X, y = problem((37, 50, 41, 10), 0.3, dtype, labels=False)
     with pytest.raises(errors.DivergenceError, match=r"epoch \d+.*learning rate below") as caught:
         gbdnn.train(net, X, y, epochs=50, optimizer=training.SGD(1e3), nthreads=2)
     run = caught.value.run
-    weights = [layer.weights for layer in run.layers]
-    assert all(np.isfinite(each).all() for each in weights)
-    before = [layer.W.to_coo()[2] for layer in net]
-    assert any((x != y).any() for x, y in zip(weights, before, strict=True))
+    assert all(np.isfinite(layer.weights).all() for layer in run.layers)
+    pairs = zip(run.layers, net, strict=True)
+    assert any((after.weights != before.W.to_coo()[2]).any() for after, before in pairs)
     gbdnn.infer(run.network, X * 0)
 
 
 def test_weights_that_overflow_after_the_last_step_of_an_epoch():
-    net = network((37, 50, 41, 10), 0.3, "FP32")
-    X, y = data(net)
+    net, X, y = problem((37, 50, 41, 10), 0.3, "FP32")
     options = {"batch_size": len(X), "optimizer": training.Adam(1e20), "validation": (X, y)}
     with pytest.raises(errors.DivergenceError, match=r"epoch 0.*learning rate below") as caught:
         gbdnn.train(net, X, y, epochs=2, **options)
@@ -429,8 +407,7 @@ def test_weights_that_overflow_after_the_last_step_of_an_epoch():
 
 
 def test_divergence_in_a_later_epoch_names_it_and_its_layer():
-    net = network((37, 50, 41, 10), 0.3, "FP32")
-    X, y = data(net, labels=False)
+    net, X, y = problem((37, 50, 41, 10), 0.3, "FP32", labels=False)
     good = gbdnn.train(net, X, y, epochs=2, optimizer="sgd")
     with pytest.raises(errors.DivergenceError, match=r"epoch 2, layer \d") as caught:
         gbdnn.train(good, X, y * 1e25, epochs=2)
@@ -466,8 +443,7 @@ def test_density_of_random_networks(density, distribution):
     if distribution == "uniform":
         assert parts == pytest.approx([density] * 3, abs=0.001)
     elif density < 1:
-        scale = parts / [(n + m) / (n * m) for n, m in shapes]
-        some = scale[parts < 1]
+        some = (parts / [(n + m) / (n * m) for n, m in shapes])[parts < 1]
         assert some == pytest.approx([some[0]] * len(some), rel=0.02)
         assert parts[-1] > parts[0]
 
@@ -475,16 +451,14 @@ def test_density_of_random_networks(density, distribution):
 def test_initial_weights_have_the_variance_of_he():
     net = training.erdos_renyi([500, 400, 10], 0.2, seed=3)
     degrees = np.bincount(net[0].W.to_coo()[1].astype(int), minlength=400)
-    values = net[0].W.to_dense(fill_value=0)
-    scaled = values * np.sqrt(degrees / 2)
-    assert np.std(scaled[values != 0]) == pytest.approx(1, rel=0.02)
+    values = dense(net[0].W)
+    assert np.std((values * np.sqrt(degrees / 2))[values != 0]) == pytest.approx(1, rel=0.02)
     assert training.erdos_renyi([5, 4], 0.5, dtype="FP64").dtype == np.float64
 
 
 def test_a_radixnet_is_initialised_anew():
     radix = gbdnn.gallery.radixnet(1024, 2)
-    net = training.initialized(radix)
-    for layer, old in zip(net, radix, strict=True):
+    for layer, old in zip(training.initialized(radix), radix, strict=True):
         assert (layer.W.to_coo()[0] == old.W.to_coo()[0]).all()
         assert (layer.bias_rule, layer.clip) == ("all", old.clip)
         assert not layer.W.ss.is_iso
@@ -496,8 +470,7 @@ def test_a_radixnet_is_initialised_anew():
 def test_training_from_two_threads_at_once():
     from concurrent.futures import ThreadPoolExecutor
 
-    net = network(dtype="FP32")
-    X, y = data(net)
+    net, X, y = problem(dtype="FP32")
     expected = gbdnn.train(net, X, y, epochs=3)
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(lambda _: gbdnn.train(net, X, y, epochs=3, nthreads=2), range(4)))
@@ -507,8 +480,7 @@ def test_training_from_two_threads_at_once():
 def test_rows_go_by_position_whatever_their_labels():
     """As in scikit-learn: a scaler returns shuffled rows with a new index."""
     pandas = pytest.importorskip("pandas")
-    net = network()
-    X, y = data(net)
+    net, X, y = problem()
     weights = np.arange(1.0, len(X) + 1)
     options = {"epochs": 1, "validation": (X, y, weights)}
     expected = gbdnn.train(net, X, y, sample_weight=weights, **options)
@@ -550,10 +522,8 @@ def adjusted(function):
 
 @pytest.mark.parametrize("name", ["weights", "bias", "gradient", "rows", "indptr", "moments"])
 def test_arrays_of_a_layer_change_in_place_only(name):
-    def replace(layers):
-        setattr(layers[0], name, np.zeros(3, "f4"))
-
-    raises(AttributeError, rf"{name} of a layer in training cannot be assigned", adjusted, replace)
+    message = rf"{name} of a layer in training cannot be assigned"
+    raises(AttributeError, message, adjusted, lambda x: setattr(x[0], name, np.zeros(3, "f4")))
 
     def halve(layers):
         layers[0].weights *= 0.5

@@ -91,8 +91,7 @@ def test_negligible_groups_are_gone_after_the_last_step(density):
     for step in 99, 100:
         layers = layers_of(density)
         small, other = layers[0].places[5], int(layers[0].rows[0])
-        columns = layers[0].columns
-        layers[0].weights[columns == small] = 9e-4
+        layers[0].weights[layers[0].columns == small] = 9e-4
         layers[0].weights[layers[0].rows == other] = 9e-4
         before, _ = dense(layers[0])
         GroupLasso(0, negligible=1e-3).adjust(layers, moment(step, 100))
@@ -132,8 +131,7 @@ def test_rigl_moves_what_a_search_finds(density, fraction, progress, moments, se
         count = min(int(part * a.nedges), len(free))
         slope = {e: abs(gradients[k][e // a.nrows, e % a.nrows]) for e in free}
         dropped = sorted(weight, key=weight.get)[:count]
-        grown = sorted(free, key=slope.get)[len(free) - count :]
-        lives_on(a, b, dropped, grown)
+        lives_on(a, b, dropped, sorted(free, key=slope.get)[len(free) - count :])
         assert (a is b) == (count == 0)
 
 
@@ -196,8 +194,7 @@ def test_magnitude_keeps_the_largest(scope, step):
     layers = layers_of(0.6)
     rule = MagnitudePruning(0.1, begin=0.2, end=0.6, scope=scope)
     after = rule.adjust(list(layers), moment(step, 100))
-    done = min(max((step - 20) / 40, 0), 1)
-    density = 0.1 + 0.9 * (1 - done) ** 3
+    density = 0.1 + 0.9 * (1 - min(max((step - 20) / 40, 0), 1)) ** 3
     together = [layers] if scope == "network" else [[layer] for layer in layers]
     wanted = set()
     for group in together:
@@ -231,12 +228,6 @@ def test_magnitude_leaves_sparser_networks():
 # -- in training ----------------------------------------------------------------------------------
 
 
-def images(inputs=200, seed=0):
-    random = np.random.default_rng(seed)
-    X = random.random((inputs, SIZES[0])).astype(np.float32)
-    return X, np.arange(inputs) % SIZES[-1]
-
-
 def test_when_an_adjustment_is_asked():
     """The last time after the last step; with the learning rates of the steps between."""
     moments = []
@@ -248,9 +239,10 @@ def test_when_an_adjustment_is_asked():
             moments.append(moment)
             return layers
 
+    X = np.random.default_rng(0).random((200, SIZES[0])).astype(np.float32)
     gbdnn.train(
-        training.erdos_renyi(SIZES, 0.3), *images(), epochs=2, batch_size=50, nthreads=1,
-        adjustments=Recording(), optimizer=training.SGD(0.2),
+        training.erdos_renyi(SIZES, 0.3), X, np.arange(200) % SIZES[-1], epochs=2, batch_size=50,
+        nthreads=1, adjustments=Recording(), optimizer=training.SGD(0.2),
     )  # fmt: skip
     assert [moment.step for moment in moments] == [3, 6, 8]
     assert [moment.progress for moment in moments] == [3 / 8, 6 / 8, 1]
@@ -292,13 +284,10 @@ def test_compaction_keeps_the_answers(net, inputs, seed):
 
 def test_constants_go_through_several_layers():
     """A neuron that only a constant one reaches is constant, too."""
-    W0 = np.array([[1.0, 0.0], [1.0, 0.0]])
-    W1 = np.array([[1.0, 0.0], [0.0, 2.0]])
-    W2 = np.array([[1.0, 1.0], [0.0, 3.0]])
     layers = [
-        gbdnn.Layer(W0, np.array([0.0, 9.0]), clip=4.0),
-        gbdnn.Layer(W1, np.array([0.5, -5.0])),
-        gbdnn.Layer(W2, np.array([0.0, 1.0]), activation="identity"),
+        gbdnn.Layer(np.array([[1.0, 0.0], [1.0, 0.0]]), [0.0, 9.0], clip=4.0),
+        gbdnn.Layer(np.array([[1.0, 0.0], [0.0, 2.0]]), [0.5, -5.0]),
+        gbdnn.Layer(np.array([[1.0, 1.0], [0.0, 3.0]]), [0.0, 1.0], activation="identity"),
     ]
     small = compacted(layers, np.random.default_rng(0).random((5, 2)))
     assert [info.shape for info in small.infos] == [(2, 1), (1, 1), (1, 2)]
@@ -322,8 +311,7 @@ def test_a_constant_neuron_stays_before_a_layer_of_entries():
         gbdnn.Layer(np.zeros((2, 2)), np.array([1.0, -1.0])),
         gbdnn.Layer(np.ones((2, 3)), np.array([0.5, -3.0, 1.0]), bias_rule="entries"),
     ]
-    small = compacted(layers, np.zeros((4, 2)))
-    assert [info.shape for info in small.infos] == [(2, 1), (1, 3)]
+    assert [info.shape for info in compacted(layers, np.zeros((4, 2))).infos] == [(2, 1), (1, 3)]
 
 
 # -- patterns -----------------------------------------------------------------------------------
@@ -335,8 +323,7 @@ def test_radix_patterns_with_ends():
     W = [layer.W for layer in net]
     assert (np.diff(W[0].ss.export("csc")["indptr"].view(np.int64)) == 20).all()
     assert W[3].nvals == 10240
-    radix = gbdnn.gallery.radixnet(1024, 2)
-    for layer, pattern in zip(net[1:3], radix, strict=True):
+    for layer, pattern in zip(net[1:3], gbdnn.gallery.radixnet(1024, 2), strict=True):
         assert layer.W.dup("BOOL").isequal(pattern.W.dup("BOOL"))
     assert [info.bias_rule for info in net.infos] == ["all"] * 4
     assert net.infos[3].activation == "identity"

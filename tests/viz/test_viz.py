@@ -71,8 +71,7 @@ def test_activity():
     ax = viz.plot_activity(RECORDS, neurons=[10, 5, 5, 5])
     assert line(ax, "inputs alive").get_ydata().tolist() == [60, 30, 0, 0]
     assert line(ax, "distinct inputs alive").get_ydata().tolist() == [60, 25, 0, 0]
-    right = ax.figure.axes[1]
-    found = line(right, "density (right)").get_ydata()
+    found = line(ax.figure.axes[1], "density (right)").get_ydata()
     np.testing.assert_array_equal(found, [0.2, 1.0, np.nan, np.nan])
 
 
