@@ -93,8 +93,9 @@ class RunProgress:
 
     @property
     def fraction(self) -> float:
-        """Layers passed, summed over inputs, from 0 to 1; inputs that are dropped pass all."""
-        return self._passed / (self._inputs * len(self._edges)) if self._passed else 0.0
+        """Layers passed, summed over inputs, from 0 to 1; inputs that are dropped pass all, as no inputs do."""
+        all_layers = self._inputs * len(self._edges)
+        return self._passed / all_layers if all_layers else float(len(self._edges) > 0)
 
 
 UNWATCHED = RunProgress(is_watched=False)
