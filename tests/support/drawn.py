@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import os
 import re
 import sys
 import tempfile
@@ -26,7 +27,7 @@ import numpy as np
 import oracles
 import pytest
 import scipy.sparse as sp
-from patches import divided, eager, narrow, regrouped, reordered, uncompiled
+from patches import divided, eager, narrow, pieces, regrouped, reordered, uncompiled
 
 import gbdnn
 from gbdnn import errors, io
@@ -40,8 +41,8 @@ INPUTS = (0, 1, 2, 3, 7, 16, 33, 40, 200, 1500, 4000)
 WORK, WEIGHTS = 1e8, 3e6  # products of a draw, and of an input, about
 CALLS = 3  # with the same network and features
 SETTINGS = (
-    [], [], [], [divided], [regrouped], [narrow], [narrow, divided], [narrow, reordered],
-    [narrow, reordered, eager], [uncompiled],
+    [], [], [divided], [divided, reordered], [regrouped], [narrow], [narrow, divided],
+    [narrow, reordered], [narrow, reordered, eager], [narrow, divided, eager], [uncompiled],
 )  # fmt: skip
 
 
@@ -84,6 +85,14 @@ FORMS = [
 ]  # fmt: skip
 
 
+def seeds(kind, count=None):
+    """Return the seeds of a kind that stress/seeds.py chose, or `count` from GBDNN_SEED on."""
+    if count is None:
+        return json.loads(Path(__file__).with_name("seeds.json").read_text())[kind]
+    first = int(os.environ.get("GBDNN_SEED", "0"))
+    return range(first, first + count)
+
+
 @dataclass
 class Draw:
     """A network, features, and what `infer` must return."""
@@ -108,7 +117,7 @@ class Draw:
             layers.append(_layer(random, kind, sizes, k, Y))
             Y = oracles.dense_layer(layers[-1], Y)
             living.append((np.count_nonzero(Y.any(axis=1)), np.count_nonzero(Y)))
-        scale = 2.0 ** (100 * (seed % 8 == 5))  # sums of large features are checked
+        scale = 2.0 ** (100 * (random.random() < 0.2))  # sums of large features are checked
         layers = [replace(x, b=x.b * scale, clip=x.clip and x.clip * scale) for x in layers]
         dtype = random.choice(["FP32", "FP64"])
         return cls(layers, X * scale, Y * scale, living, dtype, random, scale)
@@ -123,7 +132,7 @@ class Draw:
             options = {"bias_rule": layer.rule, "activation": layer.activation, "clip": layer.clip}
             layers.append(gbdnn.Layer(W, layer.b, **options, dtype=self.dtype))
         net = gbdnn.Network(layers)
-        return net if self.random.random() < 0.8 else net.lazy(net.infos, net.__getitem__)
+        return net if self.random.random() < 0.7 else net.lazy(net.infos, net.__getitem__)
 
     def features(self):
         """The features in any form that holds them exactly, and its name."""
@@ -137,6 +146,8 @@ class Draw:
             forms["one value"] = lambda X: gb.Matrix.from_coo(
                 *np.nonzero(X), float(X[X != 0][0]), "FP32", **shape
             )
+            if self.random.random() < 0.2:
+                return forms["one value"](X), "one value"
         name = str(self.random.choice(sorted(forms)))
         return forms[name](X), name
 
@@ -155,11 +166,12 @@ class Draw:
 
 
 def _sizes(random):
-    depth = int(random.choice([1, 2, 3, 4, 7, 13, 13, 24]))
+    depth = int(random.choice([1, 2, 3, 4, 7, 13, 24, 50]))
+    widths = WIDTHS if depth < 50 else WIDTHS[:9]
     if random.random() < 0.5:
-        width = int(random.choice(WIDTHS))
+        width = int(random.choice(widths))
         return [width] * (min(depth, 1 + int(WEIGHTS / width**2)) + 1)
-    return [int(random.choice(WIDTHS)) for _ in range(depth + 1)]
+    return [int(random.choice(widths)) for _ in range(depth + 1)]
 
 
 def _layer(random, kind, sizes, k, Y):
@@ -167,7 +179,10 @@ def _layer(random, kind, sizes, k, Y):
     n, m, depth = *sizes[k : k + 2], len(sizes) - 1
     density = float(random.choice([0.02, 0.1, 0.5, 1.0]))
     density = max(density, 4 / n if kind == "dying" else 0)
-    W = random.choice([-2, -1, 1, 1, 2], (n, m)) * (random.random((n, m)) < density)
+    has_edge = random.random((n, m)) < density
+    if random.random() < 0.25:  # neurons with equal edges
+        has_edge[:, 1::2] = has_edge[:, : m // 2 * 2 : 2]
+    W = random.choice([-2, -1, 1, 1, 2], (n, m)) * has_edge
     rule = "entries" if kind == "challenge" or random.random() < 0.2 else "all"
     low, high = {"challenge": (-3, 0), "reviving": (-2, 3)}.get(kind, (-3, 3))
     b = float(random.integers(low, high)) / 2 or -0.0
@@ -207,7 +222,7 @@ def _features(random, inputs, neurons):
 @contextmanager
 def setting(random):
     """The choices of any machine; blocks, windows and kernels of any kind. Yield its patches."""
-    patches = SETTINGS[random.integers(len(SETTINGS))]
+    patches = SETTINGS[random.integers(len(SETTINGS))] + [pieces] * (random.random() < 0.4)
     with pytest.MonkeyPatch.context() as patch:
         name = str(random.choice(list(machines.MACHINES)))
         if not machines.IS_AVX2:
@@ -277,7 +292,7 @@ class _Rising(RunProgress):
 def _is_computed(draw, net, X, way, options, folder, told):
     """Make a call; return False if its options are refused."""
     records, before = options.pop("records", None), (copy.deepcopy(X), _settings())
-    is_planned = way == "infer" and len(draw.X) > 0 and draw.random.random() < 0.3
+    is_planned = way == "infer" and draw.random.random() < (0.2 if records is None else 0.5)
     try:
         with watched(_Rising()) if is_planned else nullcontext() as progress:
             Y = _WAYS[way](net, X, options, folder)
@@ -411,7 +426,7 @@ def _overflowing(draw, k, largest):
 
 
 def _way(draw, options):
-    ways = ["infer"] * 6 + ["batches", "compile", "store", "executor", "at once"]
+    ways = ["infer"] * 6 + ["batches", "compile", "compile", "store", "executor", "at once"]
     if draw.X.shape[0] == 0:
         ways = ["infer", "compile", "executor"]
     if options.get("callback") or options["engine"] == "lagraph":
@@ -425,7 +440,8 @@ def _infer(net, X, options, folder):
     assert Y.nvals == np.count_nonzero(found)
     if Y.nvals and dense_pays(size, Y.nvals):
         is_lagraph = gbdnn.plan(net, X, **options).kernel == "lagraph"
-        assert is_lagraph or Y.ss.format == ("fullr" if Y.nvals == size else "bitmapr")
+        kinds = "hypercsr", "fullr" if Y.nvals == size else "bitmapr"  # as hypersparse features
+        assert is_lagraph or Y.ss.format in kinds
     return found
 
 
@@ -591,14 +607,14 @@ def check_memory(seed):
     return kind
 
 
-if __name__ == "__main__":  # python tests/support/drawn.py FIRST COUNT
-    first, count = map(int, sys.argv[1:])
-    met, faults = Counter(), Counter()
+if __name__ == "__main__":  # python tests/support/drawn.py [COUNT]
+    count, met, faults = int(sys.argv[1]) if sys.argv[1:] else None, Counter(), Counter()
     with tempfile.TemporaryDirectory() as name:
-        for each in range(first, first + count):
+        for each in seeds("calls", count):
             met.update(check(each, Path(name)))
+        for each in seeds("faults", count):
             faults[check_fault(each, Path(name))] += 1
-            if each % 4 == 0:
-                check_bits(each)
+        for each in seeds("bits", count and count // 4):
+            check_bits(each)
     found = {"computed": met.total(), "different": len(met), "faulty layers": len(faults)}
     sys.stdout.write(json.dumps(found))

