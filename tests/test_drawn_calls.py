@@ -33,7 +33,7 @@ def test_answers_are_those_of_the_oracle(part, tmp_path):
     assert deaths.count(3) > 0, "inputs of no draw die in many layers while others live"
 
 
-@pytest.mark.parametrize("count", [None, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [None, pytest.param(3000, marks=pytest.mark.slow)])
 def test_faults_are_named(count, tmp_path):
     """They are in features, callbacks and any layer."""
     seeds = drawn.seeds("faults", count)
@@ -42,13 +42,13 @@ def test_faults_are_named(count, tmp_path):
     assert min(met[-2], met[-1], met[0], sum(met[at] for at in met if at > 0)) > len(seeds) / 30
 
 
-@pytest.mark.parametrize("count", [None, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [None, pytest.param(3000, marks=pytest.mark.slow)])
 def test_an_answer_has_the_same_bits_however_it_is_divided(count):
     seeds = drawn.seeds("bits", count)
     assert sum(map(drawn.check_bits, seeds)) > len(seeds) / 2
 
 
-@pytest.mark.parametrize("count", [16, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [16, pytest.param(300, marks=pytest.mark.slow)])
 def test_memory_is_enough(count):
     formats = Counter(map(drawn.check_memory, drawn.seeds("memory", count)))
     assert formats["csr"] > count / 2
@@ -56,7 +56,7 @@ def test_memory_is_enough(count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [[], [3000]])
+@pytest.mark.parametrize("count", [[], [2000]])
 def test_draws_meet_nearly_all_branches(count, tmp_path):
     """Those of chosen seeds, and many. Lines of errors, processors and signals remain."""
     pytest.importorskip("coverage")

@@ -154,7 +154,7 @@ def drawn_call(seed, folder):
     return 0 < np.count_nonzero(expected) < expected.size
 
 
-@pytest.mark.parametrize("count", [None, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [None, pytest.param(5000, marks=pytest.mark.slow)])
 def test_drawn_calls(count, tmp_path):
     found = [drawn_call(seed, tmp_path) for seed in seeds("graph", count)]
     assert sum(found) > len(found) / 5
