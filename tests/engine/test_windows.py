@@ -162,6 +162,14 @@ def test_survivors_of_large_features_stay_checked(monkeypatch):
         gbdnn.infer([W] * 6, X, engine="fused", nthreads=1, deduplicate=False)
 
 
+def test_large_features_stay_checked_in_late_windows():
+    """Blocks are exchanged after each layer, and windows have odd numbers of layers."""
+    W, X = np.eye(16, dtype="f4"), np.ones((2400, 16), "f4")
+    X[1200] = 1e25
+    with pytest.raises(errors.NonFiniteError, match="layer 49"):
+        gbdnn.infer([*[W] * 49, 1e20 * W], X, engine="fused", nthreads=1, deduplicate=False)
+
+
 @pytest.mark.parametrize(
     ("engine", "form"),
     [("full", np.asarray), ("sparse", lambda X: gb.Matrix.from_dense(X, missing_value=0))],
@@ -184,11 +192,13 @@ def test_rows_that_were_not_read_are_read_later(engine, form, monkeypatch):
 
 
 def test_statistics_of_layers_that_threads_share(monkeypatch, on):
-    """A window of several layers, for the few inputs that are left."""
+    """A window of several layers, for the few inputs that are left; pairs of equal neurons."""
     on("Zen 4, 2 cores")
     regrouped(monkeypatch)
     divided(monkeypatch)
     some, records = case(0, sizes=(40,) * 13, inputs=20, bias="zero", exact=False), []
+    for layer in some.layers:
+        layer.W[:, 2::2] = layer.W[:, 1:-1:2]
     Y = np.zeros((400, 40), "f4")
     Y[::20] = some.X
     options = {"engine": "fused", "deduplicate": False, "nthreads": 2}

@@ -58,13 +58,16 @@ def divided(patch):
 def pieces(patch):
     """What is done in parts if it is large is done in parts of few rows, nodes or edges."""
     for name, value in {
-        "arrays.answer._AT_ONCE": 5, "arrays.answer._LARGE": 5000, "arrays.answer._SCANNED": 7,
+        "answers._AT_ONCE": 7, "arrays.answer._AT_ONCE": 5, "arrays.answer._LARGE": 5000,
+        "arrays.answer._SCANNED": 7,
         "arrays.matrices._LARGE": 1, "arrays.sources._AT_ONCE": 5, "arrays.sources._COPIED": 8,
         "arrays.sources._MANY_ROWS": 2, "arrays.sources._SAMPLE": 3, "engine.loader._LAYOUTS": 1,
         "engine.plan._PLANS": 1, "engine.shallow._CAST": 5000, "engine.sizes._WAITING": 1 << 14,
         "graph.features._AT_ONCE": 3, "graph.inference._AT_ONCE": 7,
-        "graph.inference._NARROWEST": 3, "graph.inference._WIDEST": 17, "io.store.parts.PART": 500,
-        "io.store.features.PART": 500, "kernels.dense_product.UNIT": 1, "kernels.ranges._MOST": 1,
+        "graph.inference._NARROWEST": 3, "graph.inference._WIDEST": 17, "io.data._AT_ONCE": 7,
+        "io.store.features.PART": 500, "io.store.fingerprints._AT_ONCE": 7,
+        "io.store.parts.PART": 500, "io.store.shards.SHARD_BYTES": 5000,
+        "kernels.dense_product.UNIT": 1, "kernels.ranges._MOST": 1,
         "kernels.trainable._PART": 7, "training.data._BLOCK": 5, "training.data.PART": 500,
         "training.patterns._RANGE": 50,
     }.items():  # fmt: skip
