@@ -129,6 +129,18 @@ def test_the_advice_for_an_input_too_large_for_the_memory(memory, inputs):
         gbdnn.infer(layers, X, engine="sparse", memory=int(0.99 * needed))
 
 
+def test_the_advice_for_a_network_on_disk():
+    layers = [np.tile(np.eye(20), 100), np.eye(2000, 20)]
+    net = gbdnn.Network(layers)
+    net, X = net.lazy(net.infos, net.__getitem__), np.ones((3, 20))
+    options = {"engine": "sparse", "nthreads": 1}
+    with pytest.raises(errors.ArgumentError, match="one input does not fit") as told:
+        gbdnn.infer(net, X, memory=450_000, **options)
+    needed = int(re.search(r"pass memory=(\d+) or more", str(told.value))[1])
+    Y = gbdnn.infer(net, X, memory=needed, **options)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X @ layers[0] @ layers[1])
+
+
 def test_layers_too_wide_for_blocks_take_the_sparse_kernel():
     n = 1 << 18
     step = np.arange(n)
