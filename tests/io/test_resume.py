@@ -189,6 +189,9 @@ def test_stores_are_known_by_their_content(tmp_path):
     inputs = [io.open_features(tmp_path / name / "X") for name in ("old", "new")]
     stopped(tmp_path / "Y", 20, nets[0], inputs[0])
     continued(tmp_path / "Y", 20, nets[1], inputs[1])
+    gbdnn.infer_to_store(NET, inputs[0][:30], tmp_path / "rows")
+    for rows in (inputs[1][30:], inputs[1][:29]):  # of the same content
+        raises(OutputError, "finished store", gbdnn.infer_to_store, NET, rows, tmp_path / "rows")
 
 
 def test_threads_and_processes_continue_a_run(tmp_path):
