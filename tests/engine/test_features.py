@@ -22,6 +22,18 @@ def test_finite_values_whose_sum_is_not():
     np.testing.assert_array_equal(Y.to_dense(), big / 4)
 
 
+@pytest.mark.parametrize("engine", ["auto", "sparse", "full", "fused"])
+def test_an_overflow_of_large_negative_features(engine):
+    """A clip hides it. The sparse matrix is so large that it is read in place."""
+    X = np.zeros((1000, 100), "f4")
+    X[:, :2], X[0, :2] = 1, -1.5e38
+    W = -1.5 * np.eye(100, 4, dtype="f4")
+    W[1] = W[0]
+    X = gb.Matrix.from_dense(X, missing_value=0)
+    with pytest.raises(errors.NonFiniteError, match="layer 0"):
+        gbdnn.infer([W], X, clip=1, engine=engine)
+
+
 def test_hypersparse_matrices_and_pending_work():
     X, expected = gb.Matrix.from_dense(CASE.X.astype("f4")), gbdnn.infer(NET, CASE.X)
     hypersparse = gb.Matrix.ss.import_hypercsr(**X.ss.export("hypercsr"))
