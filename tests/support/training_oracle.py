@@ -44,10 +44,10 @@ class Oracle:
         Y = self.activations(X)
         Z, n = Y[-1], len(X)
         if y.ndim == 1:
-            P = np.exp(Z - Z.max(1, keepdims=True))
-            P /= P.sum(1, keepdims=True)
-            losses = -np.log(P[np.arange(n), y])
-            D = (P - np.eye(Z.shape[1])[y]) / n
+            Z = Z - Z.max(1, keepdims=True)
+            P = np.exp(Z)
+            losses = np.log(P.sum(1)) - Z[np.arange(n), y]
+            D = (P / P.sum(1, keepdims=True) - np.eye(Z.shape[1])[y]) / n
         else:
             losses = ((Z - y) ** 2).mean(1)
             D = 2 * (Z - y) / Z.size
