@@ -93,7 +93,10 @@ class RunProgress:
 
     @property
     def fraction(self) -> float:
-        """Layers passed, summed over inputs, from 0 to 1; inputs that are dropped pass all, as no inputs do."""
+        """Layers passed, summed over inputs, from 0 to 1; inputs that are dropped pass all.
+
+        It is 1 in a run of no inputs.
+        """
         all_layers = self._inputs * len(self._edges)
         return self._passed / all_layers if all_layers else float(len(self._edges) > 0)
 
