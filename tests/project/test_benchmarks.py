@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from calls import raises
 
 import gbdnn
 from gbdnn.kernels import costs
@@ -117,6 +118,13 @@ def test_clocks_of_virtual_threads(engine, threads, monkeypatch):
             pieces, serial, waits = spent.sum(axis=0)
             np.testing.assert_allclose(clocks.sum(), pieces + threads * serial + waits)
             assert (waits == 0) == (threads == 1)
+
+
+def test_few_inputs_are_not_divided_among_virtual_threads(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS / "scale")
+    options = {"layers": 6, "inputs": ["1"], "cores": ["1"], "rounds": 1}
+    main = importlib.import_module("virtual_cores").main
+    raises(SystemExit, "1 inputs are too few to be divided", main, **options)
 
 
 def test_caches_of_virtual_threads(monkeypatch):

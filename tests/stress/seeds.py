@@ -92,7 +92,7 @@ def met_by(call, seeds, takes):
 
 
 def chosen(found, count):
-    """Return `count` seeds, the best ones first."""
+    """Return at most `count` seeds, the best ones first."""
     before = np.zeros(1 + max(met.max(initial=0) for _, met in found.values()), "u1")
     seeds = []
 
@@ -102,7 +102,7 @@ def chosen(found, count):
 
     heap = [(-gain(seed), seed) for seed in found]
     heapq.heapify(heap)
-    while len(seeds) < count:
+    while heap and len(seeds) < count:
         seed = heapq.heappop(heap)[1]
         now = -gain(seed), seed
         if heap and now > heap[0]:  # gains only fall

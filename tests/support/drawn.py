@@ -31,7 +31,7 @@ from patches import divided, eager, narrow, pieces, regrouped, reordered, uncomp
 
 import gbdnn
 from gbdnn import errors, io
-from gbdnn.arrays.sources import dense_pays
+from gbdnn.arrays.sources import HyperRows, dense_pays
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.kernels import costs
 
@@ -440,7 +440,9 @@ def _infer(net, X, options, folder):
     assert Y.nvals == np.count_nonzero(found)
     if Y.nvals and dense_pays(size, Y.nvals):
         is_lagraph = gbdnn.plan(net, X, **options).kernel == "lagraph"
-        kinds = "hypercsr", "fullr" if Y.nvals == size else "bitmapr"  # as hypersparse features
+        kinds = ["fullr" if Y.nvals == size else "bitmapr"]
+        if HyperRows.of(X) is not None:  # the answer's rows may be those with entries
+            kinds.append("hypercsr")
         assert is_lagraph or Y.ss.format in kinds
     return found
 
